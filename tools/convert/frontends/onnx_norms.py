@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,10 +12,11 @@ from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.ops.columns_aten import Columns, refused
 from microtrain.convert.ops.lengths_aten import WHOLE
 from microtrain.convert.ops.normalise_aten import normalised
+from microtrain.convert.ops.squares_aten import Piece
 
 from .onnx_file import Step
 from .onnx_tokens import as_seen
-from .onnx_values import Turned, Value, Walker, named
+from .onnx_values import Turned, Value, Walker, axis_map, named
 
 
 def batch(walk: Walker, step: Step) -> Value:
@@ -88,10 +90,12 @@ def length(walk: Walker, step: Step) -> Value:
     """A step that makes the Euclidean length of a vector, or reads one."""
     first, *rest = _plain(walk, step)
     if step.op == "LpNormalization":
-        over = walk.at(step, "axis", -1)
-        return walk.made(step, WHOLE, self=first, dim=over, p=walk.at(step, "p", 2))
+        over = _axes(walk, step, first, [walk.at(step, "axis", -1)])
+        return _in_order(walk, step, walk.made(step, WHOLE, self=first, dim=over, p=walk.at(step, "p", 2)))
     if step.op == "ReduceL2":
-        return walk.made(step, LENGTHS[step.op], self=first, dim=walk.numbers(step, 1, "axes"))
+        axes, keep = _axes(walk, step, first, walk.numbers(step, 1, "axes")), walk.at(step, "keepdims", 1)
+        args = {"self": first, "dim": axes, "keepdim": bool(keep)}
+        return _in_order(walk, step, walk.made(step, LENGTHS[step.op], **args))
     return _as_in_pytorch(walk, step, first, rest)
 
 
@@ -100,8 +104,36 @@ def written_out(walk: Walker, step: Step) -> Value:
     first, *rest = _plain(walk, step)
     if step.op in SUMS:
         axes, keep = walk.numbers(step, 1, "axes"), bool(walk.at(step, "keepdims", 1))
-        return walk.made(step, SUMS[step.op], self=first, dim=axes, keepdim=keep)
-    return _as_in_pytorch(walk, step, first, rest)
+        args = {"self": first, "dim": _axes(walk, step, first, axes), "keepdim": keep}
+        return _in_order(walk, step, walk.made(step, SUMS[step.op], **args))
+    return _in_order(walk, step, _as_in_pytorch(walk, step, first, rest))
+
+
+def _has_last(walk: Walker, step: Step) -> bool:
+    """Whether a step reads what has its channels last."""
+    values = [walk.value(i) for i in step.inputs]
+    return any(isinstance(v, Turned) or (isinstance(v, Piece) and v.last) for v in values)
+
+
+def _axes(walk: Walker, step: Step, first: Value, axes: Sequence[int] | None) -> list[int] | None:
+    """Axes of what a step reads first, in PyTorch's order."""
+    if axes is None or not _has_last(walk, step) or not isinstance(first, Act | Piece):
+        return None if axes is None else list(axes)
+    rank = len(first.dims)
+    return [axis_map(rank)[a % rank] for a in axes]
+
+
+def _in_order(walk: Walker, step: Step, made: Value) -> Value:
+    """What was made in PyTorch's order of axes, in that of the file."""
+    if not _has_last(walk, step):
+        return made
+    return (
+        replace(made, last=True)
+        if isinstance(made, Piece)
+        else Turned(made)
+        if isinstance(made, Act)
+        else made
+    )
 
 
 def _plain(walk: Walker, step: Step) -> list[Value]:

@@ -34,6 +34,7 @@ class Piece:
     over     "mean" or "sum" of the squares, over the channels
     power    to which that is raised: 0.5 or -0.5, the root that the quotient takes
     mean     what a node has made of its mean
+    last     the file sees its channels behind all other axes
     """
 
     of: Act
@@ -43,6 +44,7 @@ class Piece:
     eps: float = 0.0
     power: float = 1.0
     mean: Act | None = field(default=None, compare=False)
+    last: bool = field(default=False, compare=False)
 
     @property
     def acts(self) -> tuple[Act, ...]:
@@ -127,6 +129,9 @@ def _next(call: Call, name: str, x: Piece, other: Any) -> Piece | None:
     if name in ("clamp", "clamp_min", "maximum", "add") and x.over and x.power > 0:
         small = number if least is None else least
         return x if small is not None and 0 <= small <= LEAST else None
+    if name in ("minimum", "clamp", "clamp_max") and x.over and x.power < 0:  # of a reciprocal
+        most = _number(call.args.get("max", other))
+        return x if most is not None and most >= 1 / LEAST else None
     power = {"sqrt": 0.5, "rsqrt": -0.5, "pow": _number(call.args.get("exponent")), "reciprocal": -1.0}.get(
         name
     )
