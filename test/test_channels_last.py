@@ -15,6 +15,7 @@ import pytest
 from interpreted import interpreted
 from onnx import helper
 from test_onnx import constants, load, reference, saved
+from test_other_onnx import series_of
 
 from lab.attack.tflite_networks import Float
 from microtrain.convert.execute.batched import run_float
@@ -71,6 +72,54 @@ def test_an_axis_behind_an_op_is_that_of_the_file(middle: str, reader: str, tmp_
         np.testing.assert_allclose(found, wanted, atol=2e-5 * max(1.0, np.abs(wanted).max()))
         said += 1
     assert said or middle in REFUSED, "one of them converts"
+
+
+def test_a_causal_series_of_keras_and_its_last_moment(tmp_path: Path) -> None:
+    """TCN by tf2onnx: zeros before a series with its channels last, a row of a map, of which one is read."""
+    nodes = [
+        node("Unsqueeze", ["x", "first"], ["u"]),
+        node("Transpose", ["u"], ["t"], perm=[0, 3, 1, 2]),
+        node("Conv", ["t", "w1"], ["c"]),
+        node("Squeeze", ["c", "rows"], ["s"]),
+        node("Transpose", ["s"], ["l"], perm=[0, 2, 1]),
+        node("Pad", ["l", "before"], ["p"], "causal"),
+        node("Unsqueeze", ["p", "first"], ["q"]),
+        node("Transpose", ["q"], ["v"], perm=[0, 3, 1, 2]),
+        node("Conv", ["v", "w2"], ["d"], dilations=[1, 2]),
+        node("Squeeze", ["d", "rows"], ["e"]),
+        node("Slice", ["e", "last", "end", "axis"], ["m"]),
+        node("Squeeze", ["m", "axis"], ["f"]),
+        node("MatMul", ["f", "w3"], ["y"]),
+    ]
+    sizes = (("w1", (5, 3, 1, 3)), ("w2", (6, 5, 1, 3)), ("w3", (6, 4)))
+    arrays = {name: RNG.normal(0, 0.5, shape).astype(np.float32) for name, shape in sizes}
+    arrays |= {"first": np.array([1]), "rows": np.array([2]), "before": np.array([0, 4, 0, 0, 0, 0])}
+    arrays |= {"last": np.array([-1]), "end": np.array([1 << 31]), "axis": np.array([2])}
+    series_of(nodes, arrays, tmp_path)
+
+
+def test_a_choice_by_what_is_not_so(tmp_path: Path) -> None:
+    """tf.where by tf2onnx: both maps times a comparison and its contrary."""
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]),
+        node("Conv", ["x", "v"], ["d"]),
+        node("Greater", ["c", "zero"], ["more"]),
+        node("Not", ["more"], ["less"]),
+        node("Cast", ["more"], ["a"], to=1),
+        node("Cast", ["less"], ["b"], to=1),
+        node("Mul", ["a", "c"], ["e"]),
+        node("Mul", ["b", "d"], ["f"]),
+        node("Add", ["e", "f"], ["g"]),
+        node("GlobalAveragePool", ["g"], ["p"]),
+        node("Flatten", ["p"], ["q"]),
+        node("Gemm", ["q", "h"], ["y"], transB=1),
+    ]
+    sizes = (("w", (4, 3, 3, 3)), ("v", (4, 3, 3, 3)), ("h", (3, 4)))
+    arrays = {name: RNG.normal(0, 0.5, shape).astype(np.float32) for name, shape in sizes}
+    path = saved(tmp_path / "net.onnx", nodes, constants(**arrays, zero=np.float32(0)), (1, 3, 8, 8))
+    pixels = RNG.integers(0, 256, (4, 8, 8, 3)).astype(np.uint8)
+    wanted = reference(path, pixels.transpose(0, 3, 1, 2) / 255.0)
+    np.testing.assert_allclose(run_float(load(path), pixels).reshape(4, 3), wanted, atol=2e-5)
 
 
 def maps_of_tflite() -> dict[str, Float]:

@@ -105,6 +105,7 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     "Dropout": scales.dropout,
     **dict.fromkeys(("Max", "Min"), scales.bound),
     **dict.fromkeys(scales.COMPARISONS, scales.compared),
+    "Not": lambda walk, step: walk.unary(step, "rsub", other=1.0),  # of a comparison, which is 1 or 0
     "Where": scales.chosen,
     "Shrink": scales.shrink,
     "Cast": scales.cast,

@@ -41,8 +41,14 @@ def view(walk: Walker, step: Step) -> Value:
     new = new_dims(walk, step, dims)
     if math.prod(new) != math.prod(dims):
         raise ConvertError(f"layer {step.name}: cannot view {list(dims)} as {list(new)}")
+    if (
+        x.pad is not None
+        and turned
+        and (row := _row(walk, x, tuple(new[i] for i in channels_first(len(new)))))
+    ):
+        return Turned(row)
     if x.pad is not None and not turned:
-        return _padded(walk, step, x, new)
+        return _row(walk, x, new) or walk.made(step, "view", self=x, size=list(new))
     flat = len([d for d in new[1:] if d != 1]) <= 1
     if (turned and not flat) or of_tokens(walk, (x,)):
         return walk.made(step, "view", self=seen(walk, step, value), size=list(new))
@@ -57,13 +63,13 @@ def view(walk: Walker, step: Step) -> Value:
     return Turned(made) if turned and len([d for d in x.dims[2:] if d != 1]) else made
 
 
-def _padded(walk: Walker, step: Step, x: Act, new: tuple[int, ...]) -> Value:
-    """A view of what has zeros around it: those of a series that is one row of a map lie beside it."""
+def _row(walk: Walker, x: Act, new: tuple[int, ...]) -> Act | None:
+    """A view of what has zeros around it, as a series that is one row of a map: they lie beside it."""
     h, _, c = walk.low.shape(x)
     if x.pad is not None and h == 1 and len(x.dims) == 3 and new == (walk.low.batch, c, 1, x.dims[2]):
         before, _, behind, _ = x.pad
         return replace(x, dims=new, pad=(0, before, 0, behind))
-    return walk.made(step, "view", self=x, size=list(new))
+    return None
 
 
 def _is_input(walk: Walker, step: Step, x: Act, rank: int) -> bool:
@@ -243,10 +249,13 @@ def cut(walk: Walker, step: Step) -> Value:
     axes = walk.numbers(step, 3, "axes") or list(range(len(starts)))
     steps = walk.numbers(step, 4, "steps") or [1] * len(starts)
     x = walk.act(step)
+    b, c, t = (*x.dims, 0, 0)[:3]
+    is_row = len(x.dims) == 3 and x.order is None and walk.low.shape(x) == (1, t, c) and t > 1
+    x = replace(x, dims=(b, c, 1, t)) if is_row else x  # a series that is one row of a map
     for axis, start, end, by in zip(axes, starts, ends, steps, strict=True):
-        span = {"start": start, "end": end, "step": by}
-        x = walk.call(step, "slice", self=x, dim=_axis(walk, step, axis), **span)
-    return walk.like(step, x)
+        at, span = _axis(walk, step, axis), {"start": start, "end": end, "step": by}
+        x = walk.call(step, "slice", self=x, dim=at + (is_row and at == 2), **span)
+    return walk.like(step, replace(x, dims=(*x.dims[:2], x.dims[3])) if is_row else x)
 
 
 def _axis(walk: Walker, step: Step, axis: int) -> int:
