@@ -129,3 +129,15 @@ def of_an_open_batch() -> Float:
 def test_what_is_refused_is_true(make: Callable[[], Float], words: str, tmp_path: Path) -> None:
     with pytest.raises(ConvertError, match=words):
         load_model(make().file(tmp_path))
+
+
+def test_batches_that_go_round_in_circles_end(tmp_path: Path) -> None:
+    net = Float(11, 3)
+    pads = net.w.tensor("pads", (1, 2), "int32", np.array([[2, 3]]))
+    one, two = (net.w.tensor(name, (1, 8, 3), "float32") for name in ("one", "two"))
+    net.w.op("SPACE_TO_BATCH_ND", (net.x, net.whole(2), pads), (one,), "SpaceToBatchNDOptions")
+    net.w.op("RESHAPE", (one, net.whole(1, 8, 3)), (two,), "ReshapeOptions")
+    net.w.op("RESHAPE", (two, net.whole(1, 8, 3)), (one,), "ReshapeOptions")
+    net.x, net.shape = two, (1, 8, 3)
+    with pytest.raises(ConvertError, match="space_to_batch_nd"):
+        load_model(net.view(1, 24).linear(3).file(tmp_path))

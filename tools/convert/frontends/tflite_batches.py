@@ -49,9 +49,10 @@ def _chain(file: Flatbuffer, place: int, readers: dict[int, list[int]]) -> list[
     found = [place]
     while file.operators[found[-1]].kind != TOGETHER:
         out = file.operators[found[-1]].outputs[0]
-        if len(readers.get(out, [])) != 1 or out in file.outputs:
+        later = readers.get(out, [])
+        if len(later) != 1 or later[0] <= found[-1] or out in file.outputs:
             return []
-        found += readers[out]
+        found += later
     return found
 
 
