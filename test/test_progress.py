@@ -48,6 +48,16 @@ def test_a_line_a_minute_even_where_nothing_goes_on(lines: list[str]) -> None:
     assert all(line.endswith(" left") for line in lines)
 
 
+def test_many_short_things_are_not_silent_together(lines: list[str]) -> None:
+    """Weights in 4 bits took seven minutes, of which no part took one."""
+    end = time.monotonic() + 20
+    while not lines and time.monotonic() < end:
+        with Bars() as bars:
+            bars.add("layers", 20).set(7)
+            time.sleep(0.01)
+    assert lines and lines[0].startswith("layers: 7 of 20")
+
+
 def test_the_end_of_what_was_told_is_told_once(lines: list[str]) -> None:
     with Bars() as bars:
         short, long = bars.add("features", 3), bars.add("costs")

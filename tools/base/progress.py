@@ -18,6 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from .terminal import console, say
 
 EVERY_S = 60.0  # between two lines
+SOON = 1 / 12  # of that: what comes behind a minute of silence, and is over sooner, is not worth a line
+_LAST = [time.monotonic()]  # when something was told; at first, when the program began
 
 
 class Bar:
@@ -109,11 +111,13 @@ class Bars:
             say(text, err=True)
 
     def _tick(self) -> None:
-        while not self._ended.wait(EVERY_S):
+        """A line a minute, also where what goes on is many things of less than that."""
+        while not self._ended.wait(max(SOON * EVERY_S, _LAST[0] + EVERY_S - time.monotonic())):
             self.tell()
 
     def tell(self) -> None:
         """A line for each bar that goes on, and the last one of those whose end it has not told."""
+        _LAST[0] = time.monotonic()
         for bar in list(self._bars):
             if not bar.over or bar.told:
                 say(bar.line(), err=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from microtrain.base.progress import bar
 from microtrain.convert.execute.batched import batches, int8_node, run_int8, stored_pixels
 from microtrain.convert.ir import Compression, ConvertError, Graph, Layer, Node
 from microtrain.convert.limits import bias_room, prove
@@ -171,17 +172,26 @@ def _coded(task: Task, layers: Sequence[str]) -> Graph:
     entry, found, chosen = graph.input.tensor, graph, set(layers)
     pixels = [stored_pixels(graph, batch) for batch in batches(graph, some, "weights in 4 bits")]
     pairs = [Pair({entry: batch}, {entry: batch}) for batch in pixels]
-    for step, node in enumerate(graph.nodes):
-        name = node.layer or ""
-        if name in chosen:
-            found = _with_codes(found, graph, node, pairs)
-        elif forward_op(node).learns is Learns.COLUMNS and _changed(node, pairs):
-            found = _with_biases(found, graph, (node, node), pairs)
-        if forward_op(node).learns is Learns.COLUMNS and name in task.trained.biases:
-            found = found.replace(layers={**found.layers, name: _lean(found, node)})
-        alive = {t for n in graph.nodes[step + 1 :] for t in n.inputs}
-        for pair in pairs:
-            _advance(graph, found, found.nodes[step], pair, alive)
+    with bar("weights in 4 bits, layers", len(chosen)) as advance:
+        for step, node in enumerate(graph.nodes):
+            found = _coded_behind(task, chosen, found, step, pairs)
+            advance(node.layer in chosen)
+    return found
+
+
+def _coded_behind(task: Task, chosen: set[str], found: Graph, step: int, pairs: Sequence[Pair]) -> Graph:
+    """One node further: with its weights as codes or its biases made up, and run in both networks."""
+    graph, node = task.graph, task.graph.nodes[step]
+    name = node.layer or ""
+    if name in chosen:
+        found = _with_codes(found, graph, node, pairs)
+    elif forward_op(node).learns is Learns.COLUMNS and _changed(node, pairs):
+        found = _with_biases(found, graph, (node, node), pairs)
+    if forward_op(node).learns is Learns.COLUMNS and name in task.trained.biases:
+        found = found.replace(layers={**found.layers, name: _lean(found, node)})
+    alive = {t for n in graph.nodes[step + 1 :] for t in n.inputs}
+    for pair in pairs:
+        _advance(graph, found, found.nodes[step], pair, alive)
     return found
 
 
@@ -320,10 +330,12 @@ def _sensitivity(graph: Graph, images: np.ndarray, layers: Sequence[str]) -> dic
     values: dict[str, np.ndarray] = {}
     expected = run_int8(graph, some, values.__setitem__)
     lost = {}
-    for name in layers:
-        node = graph.forward_of[name]
-        found = _with_codes(graph, graph, node, [Pair(values, values)], quick=True)
-        lost[name] = 10 ** (-_signal(expected, _rerun(found, values, name)) / 10)
+    with bar("what 4 bits lose, layers", len(layers)) as advance:
+        for name in layers:
+            node = graph.forward_of[name]
+            found = _with_codes(graph, graph, node, [Pair(values, values)], quick=True)
+            lost[name] = 10 ** (-_signal(expected, _rerun(found, values, name)) / 10)
+            advance(1)
     return lost
 
 
