@@ -88,6 +88,8 @@ def proven(folder: Path, core: str, cc: str | None = None) -> list[Entry]:
 
 def models_of(folder: Path) -> list[str]:
     wrong = f"{folder} holds no library that `microtrain export-library` wrote"
+    if not (folder / RECORD).is_file():
+        raise Error(f"{wrong}: name the folder that it was told.")
     with reading(Error, lambda why: f"{wrong} ({why})."):
         models = json.loads((folder / RECORD).read_text(encoding="utf-8"))["models"]
     return [str(name) for name in models]
