@@ -8,7 +8,7 @@ import pytest
 
 from microtrain.base.paths import FIRMWARE
 from microtrain.convert import ir, obstacles, options
-from microtrain.convert.ops import stream, unit
+from microtrain.convert.ops import stream, unit, work
 from microtrain.device import answers, link, protocol, votes
 from microtrain.emulator import port
 from microtrain.simulate import guard, machine, replay
@@ -24,6 +24,11 @@ MIRRORED = (
     ("include/receiver.h", "FRAME_WEIGHTS", protocol.WEIGHTS),
     ("include/receiver.h", "FRAME_DATA", protocol.DATA),
     ("include/receiver.h", "FRAME_SOUND", protocol.SOUND),
+    ("src/kernels/conv2d_bwd_x.c", "STRIP", work.STRIP),
+    ("src/kernels/dwconv2d_bwd_x.c", "KEPT_PIXELS", work.STRIP),
+    ("src/kernels/conv2d_update.c", "CHUNK", unit.CHUNK),
+    ("src/kernels/grouped.c", "STRIP", work.STRIP),
+    ("src/kernels/grouped.c", "CHUNK", unit.CHUNK),
     ("src/runtime/guard.h", "GUARD_LIMIT", guard.LOSS_MOST),
     ("src/runtime/guard.h", "GUARD_STEPS", guard.STEPS),
     ("src/runtime/replay.h", "REPLAY_DEFAULT", replay.DEFAULT),

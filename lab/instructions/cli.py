@@ -2,7 +2,7 @@
 
 Each published network is compiled with several schemes, built with PlatformIO and run for one training step;
 the entries into kernels that the generated code calls itself tell what each step took. Kinds of steps that no
-published network has are counted in small networks of random numbers.
+published network has, or only few, are counted in small networks of random numbers.
 """
 
 from __future__ import annotations
@@ -146,16 +146,18 @@ def fit(steps: Iterable[Counted]) -> Model:
         for found, count in own
         if "macs" in found
     ]
-    return {AVERAGE: fitted(everything)} | {name: fitted(own) for name, own in sorted(rows.items())}
+    return {AVERAGE: fitted(everything), **fitted_kinds(rows, ())}
 
 
 def fit_others(steps: Iterable[Counted], published: Collection[str]) -> Model:
-    """Of kinds of steps that no published network has, where enough of them were counted."""
-    return {
-        name: fitted(rows)
-        for name, rows in sorted(rows_of(steps).items())
-        if name not in published and len(rows) >= ENOUGH
-    }
+    """Of kinds of steps that few or no steps of published networks are."""
+    return fitted_kinds(rows_of(steps), published)
+
+
+def fitted_kinds(rows: Rows, known: Collection[str]) -> Model:
+    """Of kinds that are not known yet, where enough steps were counted: few would be met by any one term."""
+    found = sorted(rows.items())
+    return {name: fitted(own) for name, own in found if name not in known and len(own) >= ENOUGH}
 
 
 def fitted(rows: Sequence[tuple[Mapping[str, float], float]]) -> dict[str, float]:

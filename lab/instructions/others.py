@@ -1,4 +1,4 @@
-"""Small networks of ops that the published ones have not, to count these too."""
+"""Small networks of steps that the published ones have not, or seldom, to count these too."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from lab.networks import OVER_CHANNELS, Builder, varied_network, with_codes
 from lab.pieces.networks import Named, attended, gates, groups, normed, sampled
 from lab.sizes.networks import SCHEMES
+from microtrain.convert.ops.pool_aten import MAXIMUM
 from microtrain.convert.ops.tokens import LAST
 from microtrain.convert.pipeline import Passes, compile_graph
 from microtrain.convert.scheme import Scheme
@@ -21,11 +22,12 @@ SAMPLED = ("1", "2", "3", "5", "7", "8", "10")  # each way of sampling anew
 CODED = (0, 1, 4, 7)  # seeds of chains without concatenations, which are several calls a step
 CELLS = ((3, 6, 5), (9, 17, 16), (20, 1, 24), (6, 40, 32), (12, 10, 8), (20, 6, 1), (16, 24, 12))
 POSITIONED = ((10, 40), (18, 8), (14, 20))  # pixels a side and channels; whole eights pass a mask at once
+WINDOWED = ((72, 2, (12, 24, 40, 64)), (56, 3, (32, 96, 240)))  # pixels a side, a pooling, channels by layer
 STEPS = Passes(fused=False)  # each layer a step of its own
 
 
 def others() -> Iterator[Named]:
-    """Gates, maps sampled anew, norms, groups, attention, positions, codes and cells, by their names."""
+    """Networks of one op or a few: gates, maps sampled anew, norms and so on, by their names."""
     yield from picked(attended(), ATTENDED)
     yield from picked(gates(), GATES)
     yield from picked(sampled(), SAMPLED)
@@ -33,6 +35,7 @@ def others() -> Iterator[Named]:
     for networks, numbers in ((groups(), ()), (normed(), NORMED)):
         yield from (each for each in picked(networks, numbers) if each[1].scheme.weights)
     yield from positioned()
+    yield from windows()
     yield from coded()
     yield from cells()
 
@@ -60,6 +63,20 @@ def positioned() -> Iterator[Named]:
         tokens = b.position(b.conv("x", channels, 3, 2), 1)
         graph = b.finish(b.conv(tokens, 8), 4)
         yield f"positioned{number}", compile_graph(graph, Scheme("biases", -1), 4, STEPS)
+
+
+def windows() -> Iterator[Named]:
+    """Depthwise layers of each window and stride, learned whole, on maps that get smaller and deeper; between
+    those of stride 1 a pooling.
+    """
+    for kernel, stride, (size, pool, deep) in product((3, 5, 7), (1, 2), WINDOWED):
+        b = Builder(np.random.default_rng(kernel), (size, size, 3))
+        x = b.conv("x", 8, 3, 2)
+        for channels in deep:
+            x = b.conv(x, channels)
+            x = b.depthwise(x if stride == 2 else b.pool(MAXIMUM, x, pool, 2, pool - 2), kernel, stride)
+        name = f"windows{kernel}by{stride}-{size}"
+        yield name, compile_graph(b.finish(b.conv(x, 5), 3), SCHEMES[3], 3, STEPS)
 
 
 def coded() -> Iterator[Named]:

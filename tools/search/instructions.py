@@ -2,7 +2,8 @@
 
 The entry of an op says which way through its kernels a step takes, and which numbers its instructions grow
 with. Each way has a coefficient for each of them: `make instructions` fits them to what the emulator counts,
-on the published networks (instructions.json), and what these have not on others (instructions_others.json).
+on the published networks (instructions.json), and what these have not or seldom on others
+(instructions_others.json).
 """
 
 from __future__ import annotations

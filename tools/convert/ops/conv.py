@@ -41,7 +41,7 @@ from .table import (
     not_in_place,
 )
 from .unit import MANY, Unit, depthwise_errors, depthwise_weights, input_errors, of_forward, parts_of, weights
-from .work import Terms, by_size, with_biases, with_updates
+from .work import Terms, with_biases, with_sums, with_updates
 
 if TYPE_CHECKING:
     from .tape import Tape
@@ -311,8 +311,8 @@ def _way_input(graph: Graph, node: Node) -> str:
 
 def _work_input(graph: Graph, node: Node) -> Terms:
     """Rows of many values are summed in parts, or by fewer lanes."""
-    found = by_size(graph, node)
-    return found | {"long macs": found["macs"]} if found["in channels"] > MANY else found
+    found = with_sums(graph, node)
+    return {**found, "long macs": found["macs"]} if found["in channels"] > MANY else found
 
 
 def _way_depthwise(graph: Graph, node: Node) -> str:
@@ -407,7 +407,7 @@ def _input_gradient(op: str, depthwise: bool) -> BackwardOp:
         scratch=_scratch(f"{op}_bwd_x"),
         macs=macs,
         way=_way_depthwise if depthwise else _way_input,
-        work=by_size if depthwise else _work_input,
+        work=with_sums if depthwise else _work_input,
         unit=_unit_input,
         in_place=_in_place(f"{op}_bwd_x") if depthwise else not_in_place,
         kernels=kernels | (_asked(f"{op}_bwd_x_in_place", f"{op}_bwd_x_ways") if depthwise else {}),

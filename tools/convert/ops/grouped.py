@@ -62,7 +62,7 @@ from .unit import (
     weights_in_groups,
     with_biases_expanded,
 )
-from .work import Terms, by_size, one_way, with_biases, with_updates
+from .work import Terms, one_way, with_biases, with_sums, with_updates
 
 GROUPED = "gconv2d"
 HEADER = "grouped"
@@ -353,7 +353,7 @@ OPS: tuple[Op, ...] = (
         scratch=_scratch(f"{GROUPED}_bwd_x"),
         macs=conv.macs,
         way=one_way,
-        work=by_group(by_size),
+        work=by_group(with_sums),
         unit=_unit_input,
         in_place=not_in_place,
         kernels=_KERNELS["bwd_x"],

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from microtrain.convert.ir import Graph, Node
 
 from .conv_structs import Conv2d
-from .work import TILE, Terms
+from .work import STRIP, TILE, Terms
 
 OUTPUT = 16  # WORK_OUTPUT of kernels/pace.h
 FEW, MANY = 4, 512  # lanes of a tile where there are few or long ones: kernels/dense.h
 AT_ONCE = 16  # output channels of a dense unit: conv2d.c
-STRIP = CHUNK = 256  # pixels whose sums to the input are kept, and whose errors make up a tile
+CHUNK = 256  # pixels whose errors make up a tile
 PLANES = 4  # channels of a depthwise unit: planes.h
 
 

@@ -14,6 +14,7 @@ from microtrain.convert.ir import Graph, Node
 
 Terms = Mapping[str, float]
 TILE = 6  # lanes of a dense tile
+STRIP = 256  # pixels whose sums to the input are kept
 
 
 def priced(prices: Terms, terms: Terms) -> float:
@@ -64,6 +65,13 @@ def with_updates(graph: Graph, node: Node) -> Terms:
         return found
     updated = layer.weight.size * len(layer.trained) / layer.columns
     return found | {"trained": len(layer.trained), "updated": updated}
+
+
+def with_sums(graph: Graph, node: Node) -> Terms:
+    """Of a gradient to an input: of more pixels than are kept, sums are made twice."""
+    found: Terms = by_size(graph, node)
+    again = {"macs again": found["macs"], "elements again": found["out elements"]}
+    return {**found, **again} if found["out pixels"] > STRIP else found
 
 
 def of_parts(graph: Graph, node: Node) -> Terms:
