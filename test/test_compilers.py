@@ -103,8 +103,9 @@ def test_a_warning_in_the_library_is_told(tmp_path: Path) -> None:
 def test_a_header_that_is_not_of_cpp_is_told(tmp_path: Path) -> None:
     gcc, header = Compiler("gcc 12.2.0", "gcc", False), tmp_path / "src/good.h"
     header.parent.mkdir()
-    header.write_text("struct good { int a; };\n")
-    assert measure.refused(gcc, tmp_path, "") == []
+    header.write_text("struct good { int a; };\nstatic inline int f(void) { return 1; }\n")
+    both = [gcc, Compiler("clang 14.0.6", "clang", False)] if shutil.which("clang") else [gcc]
+    assert [measure.refused(each, tmp_path, "") for each in both] == [[]] * len(both)
     header.with_name("other.h").write_text('_Static_assert(sizeof(int) == 4, "an int");\n')
     (line,) = measure.refused(gcc, tmp_path, "")
     assert line.startswith("other.h of the library: ")

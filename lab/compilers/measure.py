@@ -30,7 +30,8 @@ WORK = ROOT / "build/compilers"
 STEPS, SEED = 100, 12345
 BOARDS = {"disco_f746ng": "cortex-m7", "nucleo_f446re": "cortex-m4f"}  # and their cores
 WARNED = ("-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror")
-STRICT, CPP = ("-std=c11", "-O2", *WARNED), ("-std=c++11", "-fsyntax-only", *WARNED)
+STRICT = ("-std=c11", "-O2", *WARNED)
+CPP = ("-std=c++11", "-fsyntax-only", *WARNED, "-x", "c++", os.devnull)  # that includes a header
 SHAPE = (32, 32, 1)
 
 
@@ -61,11 +62,11 @@ def refused(compiler: Compiler, library: Path, target: str) -> list[str]:
     )
     src = library / "src"
     sources = sorted([*src.glob("*.c"), *(src / "microtrain").glob("*.c")])
-    flags = {path: [*STRICT, f"-I{src}", "-c", "-o", os.devnull] for path in sources}
-    flags |= {path: [*CPP, "-x", "c++"] for path in sorted(src.glob("*.h"))}
+    words = {path: [*STRICT, f"-I{src}", "-c", "-o", os.devnull, str(path)] for path in sources}
+    words |= {path: [*CPP, "-include", str(path)] for path in sorted(src.glob("*.h"))}
     lines = []
-    for path, own in flags.items():
-        done = run([*command, *own, str(path)])
+    for path, own in words.items():
+        done = run([*command, *own])
         said = [line for line in done.stderr.splitlines() if "error:" in line] or [done.stderr[:200]]
         lines += [f"{path.name} of the library: {said[0]}"] if done.returncode else []
     return lines
