@@ -24,6 +24,7 @@ from kernel_twins import (
 )
 from log_mel_cases import check_log_mel as check_log_mel  # in CHECKS
 from log_mel_cases import check_mfcc as check_mfcc
+from log_mel_cases import check_vibration as check_vibration
 from product_code_cases import check_product_code as check_product_code  # in CHECKS
 from recurrent_cases import check_recurrent as check_recurrent  # in CHECKS
 

@@ -9,11 +9,11 @@ from kernel_twins import Guarded, Twin
 
 from microtrain.base.errors import Error
 from microtrain.base.sound import LogMel, checked
-from microtrain.convert.ops.log_mel import cepstrum, parameters
+from microtrain.convert.ops.log_mel import cepstrum, parameters, vibration
 from microtrain.samples.log_mel import log_mel
 
 
-def draw_front_end(rng: np.random.Generator, coefficients: bool = False) -> LogMel:
+def draw_front_end(rng: np.random.Generator, coefficients: bool = False, linear: bool = False) -> LogMel:
     """One whose bands all hear something."""
     while True:
         fft = 1 << int(rng.integers(6, 10))
@@ -31,7 +31,7 @@ def draw_front_end(rng: np.random.Generator, coefficients: bool = False) -> LogM
             count, zero = int(rng.integers(1, int(said["bands"]) + 1)), int(rng.integers(0, 256))
             said |= {"coefficients": count, "zero": zero, "gain": float(rng.uniform(0.1, 3))}
         try:
-            found = checked(said)
+            found = checked(said, linear)
             parameters(found)
             return found
         except Error:
@@ -66,6 +66,12 @@ def check_mfcc(twin: Twin, rng: np.random.Generator) -> None:
     sound = draw_front_end(rng, coefficients=True)
     p, more = parameters(sound), cepstrum(sound)
     hear(twin, rng, sound, twin.lib.mfcc_bytes(p), lambda *ends: twin.lib.mfcc_row_u8(p, more, *ends))
+
+
+def check_vibration(twin: Twin, rng: np.random.Generator) -> None:
+    sound = draw_front_end(rng, linear=True)
+    p, more = parameters(sound), vibration(sound)
+    hear(twin, rng, sound, twin.lib.log_mel_bytes(p), lambda *ends: twin.lib.vibration_row_u8(p, more, *ends))
 
 
 def hear(

@@ -189,6 +189,13 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     ),
     "coefficients of half the size": ("mfcc.c", ">> DCT_SHIFT)", ">> (DCT_SHIFT + 1))", "mfcc"),
     "levels from the floor": ("log_mel.c", "(base + mid)", "(base + 0 * mid)", "mfcc"),
+    "gravity is a vibration": ("vibration.c", "- (int64_t)sum * sum", "- 0 * sum", "vibration"),
+    "an octave less of a strong one": (
+        "log_mel.c",
+        "(63 - (int32_t)zeros)",
+        "(62 - (int32_t)zeros)",
+        "vibration",
+    ),
     "a quiet frame stays quiet": ("spectrum.c", "(ENERGY_BITS - bits) >> 1", "0 * bits", "log_mel"),
     "the halves of a spectrum change places": ("spectrum.c", "both + apart", "both - apart", "log_mel"),
     "no turn by a quarter": ("spectrum.c", "odd[2] = turned_back(odd[2]);", "", "log_mel"),

@@ -33,7 +33,7 @@ from microtrain.device.errors import AnswerError
 from microtrain.device.link import ProgramPort
 from microtrain.device.protocol import SOUND, Frame, encode
 from microtrain.samples.kind import told
-from microtrain.samples.log_mel import hann, log_mel, mel_weights, tables
+from microtrain.samples.log_mel import band_weights, edges_of, hann, log_mel, tables
 from microtrain.samples.sounds import changes, load_sound, placed, read_wav
 from microtrain.samples.source import load, vary
 from microtrain.simulate.blueprint import load_blueprint
@@ -42,6 +42,7 @@ from microtrain.simulate.machine import Machine, library
 from microtrain.simulate.replay import Rehearsing
 
 TEXT = "log-mel:rate=8000,frame=128,hop=64,bands=12,fmin=100"
+VIBRATION = "spectrum:rate=3200,frame=128,hop=64,bands=11"
 CEPSTRUM = f"mfcc{TEXT.removeprefix('log-mel')},coefficients=12"
 ROWS = 10
 SHAPE = told((ROWS, 12, 1), parse(TEXT))
@@ -87,6 +88,8 @@ def test_a_front_end_is_the_same_after_its_text() -> None:
     for more in ("", ",floor=-70", ",gain=2.7,fft=256,fmax=3999.5"):
         again = parse(CEPSTRUM + more)
         assert parse(again.text()) == again
+        other = parse(VIBRATION + more.replace("3999.5", "1599.5"))
+        assert parse(other.text()) == other and other.kind == "spectrum"
         one = parse(TEXT + more)
         assert parse(one.text()) == one
     with pytest.raises(Error, match="lies between two of the FFT's numbers"):
@@ -97,7 +100,7 @@ def decibels(sound: LogMel, x: np.ndarray) -> np.ndarray:
     """Of a frame's bands above the floor, by NumPy's own FFT, in floats."""
     window = hann(sound).astype(float) / 32767
     power = np.abs(np.fft.rfft(x * window, sound.fft)) ** 2 / (32767 * window.sum() / 2) ** 2
-    matrix = np.pad(mel_weights(sound) / 32767, ((0, 0), (0, 1)))
+    matrix = np.pad(band_weights(sound) / 32767, ((0, 0), (0, 1)))
     made: np.ndarray = 10 * np.log10(matrix @ power + 10 ** (sound.floor / 10)) - sound.floor
     return made
 
@@ -127,6 +130,66 @@ def test_coefficients_are_an_orthonormal_dct_of_decibels() -> None:
             wanted = dct(above, norm="ortho")[: sound.width] * sound.gain + 128
             errors.append(np.abs(log_mel(sound, x)[0] - np.clip(wanted, 0, 255)).max())
     assert max(errors) < 1.0, errors
+
+
+@pytest.mark.parametrize("mean", [0, 9000])
+def test_a_row_of_vibration_is_its_rms_and_bands_of_one_width(mean: int) -> None:
+    """Against NumPy, in floats. What a sensor says at rest, gravity for example, is no vibration."""
+    rng = np.random.default_rng(0)
+    for text in (VIBRATION, "spectrum:rate=25600,frame=1024,hop=512,bands=64,floor=-100"):
+        sound = parse(text)
+        edges = edges_of(sound)
+        assert np.allclose(np.diff(edges), edges[1] - edges[0]) and edges[-1] == sound.rate / 2
+        for loud in (3, 600, 6000):
+            x = np.clip(np.rint(rng.normal(mean, loud, sound.frame)), -32768, 32767).astype(np.int16)
+            row = log_mel(sound, x)[0].astype(float)
+            assert len(row) == sound.width == sound.bands + 1
+            power = np.var(x.astype(float)) / (32767**2 / 2) + 10 ** (sound.floor / 10)
+            level = (10 * np.log10(power) - sound.floor) * sound.gain
+            assert abs(row[0] - np.clip(level, 0, 255)) < 0.6
+            above = decibels(sound, x)[2:]  # what a mean leaves in the first bands is not of interest
+            assert mean or np.abs(row[3:] - np.clip(above * sound.gain, 0, 255)).max() < 1.0
+    quiet = log_mel(parse(VIBRATION), np.full(128, mean, np.int16))
+    assert quiet[0, 0] == 0
+
+
+def test_a_number_of_the_fft_can_be_a_band() -> None:
+    """As many bands as there are numbers between fmin and fmax: each has one alone."""
+    sound = parse("spectrum:rate=3200,frame=128,hop=128,bands=62,fmin=0,fmax=1575")
+    weights = band_weights(sound)
+    assert (np.count_nonzero(weights, axis=1) == 1).all()
+    np.testing.assert_array_equal(np.argmax(weights, axis=1), np.arange(1, 63))
+    x = np.rint(9000 * np.sin(2 * np.pi * 10 / 128 * np.arange(128))).astype(np.int16)
+    row = log_mel(sound, x)[0]
+    assert np.argmax(row[1:]) == 9, "the tenth number, of which the first is left out"
+
+
+def test_vibration_is_heard_on_the_device(made: Path, tmp_path: Path) -> None:
+    """A whole conversion with RMS and bands, through the library."""
+    model, out, data = network(tmp_path, 1, ROWS, 12), tmp_path / "generated", made / "data"
+    text = VIBRATION.replace("3200", "8000")
+    words = [model, "-o", out, "--calibration", data, "--classes", "4", "--frontend", text]
+    done = CliRunner().invoke(main, [*map(str, words), "--board", "native", "--scheme", "head-only"])
+    assert done.exit_code == 0, done.output
+    assert read_plan(out / "plan.json").input.sound == parse(text)
+    export(tmp_path / "library", out, "words")
+    assert_heard(
+        Learner(shared(tmp_path / "library"), "words"), data / "word3/0.wav", told((ROWS, 12, 1), parse(text))
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"{VIBRATION},coefficients=3", "none of what spectrum takes"),
+        ("spectrum:rate=9,frame=128,hop=64,bands=11", "rate=9 must be 10"),
+        (f"{VIBRATION},scale=1", "none of what spectrum takes"),
+        ("log-mel:rate=800,frame=128,hop=64,bands=11", "rate=800 must be 1000"),
+    ],
+)
+def test_what_is_no_spectrum_is_a_sentence(text: str, words: str) -> None:
+    with pytest.raises(Error, match=words):
+        parse(text)
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ class Group(click.ParamType):  # type: ignore[type-arg]
 
 
 class FrontEnd(click.ParamType):  # type: ignore[type-arg]
-    """What the device makes of sound, as in log-mel:rate=8000,frame=256,hop=128,bands=40, or mfcc:..."""
+    """What the device makes of sound or vibration, as in log-mel:rate=8000,frame=256,hop=128,bands=40."""
 
     name = "log-mel:NAME=VALUE,..."
 
@@ -227,7 +227,8 @@ class Wanted:
         "--frontend",
         type=FrontEnd(),
         help="Make the model's input of sound, on the device: rate, frame, hop and bands of a log-mel "
-        "spectrogram, also fft, fmin, fmax, floor (dB) and gain (units a dB); mfcc:... with coefficients.",
+        "spectrogram, also fft, fmin, fmax, floor (dB) and gain (units a dB); mfcc:... with coefficients; "
+        "for vibration spectrum:..., RMS and bands of equal width in Hz.",
     )
     hop: int | None = option(
         "--hop",

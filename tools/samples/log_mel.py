@@ -1,4 +1,4 @@
-"""The front end for sound in NumPy: the tables, and kernels/log_mel.h and kernels/mfcc.h bit for bit."""
+"""The front ends in NumPy: the tables, and kernels/log_mel.h, mfcc.h and vibration.h bit for bit."""
 
 from __future__ import annotations
 
@@ -143,9 +143,16 @@ def circle(k: np.ndarray, n: int) -> np.ndarray:
     return made
 
 
-def mel_weights(p: LogMel) -> np.ndarray:
-    """Triangles of equal width in mel, each 1 at its centre: int64 [bands][fft / 2]"""
-    edges = _hertz(np.linspace(_mel(p.fmin), _mel(p.fmax), p.bands + 2))
+def edges_of(p: LogMel) -> np.ndarray:
+    """Where bands begin, have their centres and end: float64 [bands + 2], Hz"""
+    if p.linear:
+        return np.linspace(p.fmin, p.fmax, p.bands + 2)
+    return _hertz(np.linspace(_mel(p.fmin), _mel(p.fmax), p.bands + 2))
+
+
+def band_weights(p: LogMel) -> np.ndarray:
+    """Triangles of equal width in mel or in Hz, each 1 at its centre: int64 [bands][fft / 2]"""
+    edges = edges_of(p)
     bins = np.arange(p.fft // 2) * p.rate / p.fft
     made = np.zeros((p.bands, len(bins)), np.int64)
     for b, weights in enumerate(made):
@@ -163,11 +170,11 @@ def mel_weights(p: LogMel) -> np.ndarray:
 def segments(p: LogMel) -> tuple[int, np.ndarray, np.ndarray]:
     """The same by the k between centres: the first k; how many below the first centre, between two, and above
     the last, uint16 [bands + 1]; of each k its weights in the bands above and below, int16 [..][2]."""
-    edges = _hertz(np.linspace(_mel(p.fmin), _mel(p.fmax), p.bands + 2))
+    edges = edges_of(p)
     bins = np.arange(p.fft // 2) * p.rate / p.fft
     heard = np.flatnonzero((bins > edges[0]) & (bins < edges[-1]))
     segment = np.searchsorted(edges[1:-1], bins[heard])
-    rows = np.pad(mel_weights(p), ((1, 1), (0, 0)))
+    rows = np.pad(band_weights(p), ((1, 1), (0, 0)))
     weights = np.stack([rows[segment + 1, heard], rows[segment, heard]], -1)
     return (
         int(heard[0]),
@@ -186,7 +193,7 @@ def _hertz(mel: np.ndarray) -> np.ndarray:
 
 
 def log_mel(p: LogMel, samples: np.ndarray) -> np.ndarray:
-    """All rows that samples give, int16 [n]: uint8 [rows][bands], or [coefficients]."""
+    """All rows that samples give, int16 [n]: uint8 [rows][width]."""
     rows = max(0, (len(samples) - p.frame) // p.hop + 1)
     if not rows:
         return np.zeros((0, p.width), np.uint8)
@@ -204,8 +211,31 @@ def frames_to_rows(p: LogMel, x: np.ndarray) -> np.ndarray:
     above = log2(energy) - t.base - 2 * OCTAVE * shift[:, None]
     if p.coefficients is not None:
         return cepstra(p, t, above)
+    if p.linear:
+        above = np.hstack([deviations(p, x)[:, None], above])
     made: np.ndarray = np.clip((above * t.gain + (1 << (GAIN_SHIFT - 1))) >> GAIN_SHIFT, 0, FULL)
     return made.astype(np.uint8)
+
+
+def quietest(p: LogMel) -> int:
+    """What is added to the square of a frame's deviation: that of a tone at the floor."""
+    return round((p.frame * ONE) ** 2 / 2 * 10 ** (p.floor / 10))
+
+
+def deviations(p: LogMel, x: np.ndarray) -> np.ndarray:
+    """RMS of frames about their means, above the floor in OCTAVEs. x: int64 [rows][frame]"""
+    square = p.frame * (x * x).sum(axis=1) - x.sum(axis=1) ** 2
+    made: np.ndarray = octaves(square + quietest(p)) - octaves(np.array([quietest(p)]))
+    return made
+
+
+def octaves(v: np.ndarray) -> np.ndarray:
+    """As log2() of int64 numbers below 2^53."""
+    bits = bit_lengths(v)
+    down = bits - LOG_BITS - 1
+    step = np.where(down > 0, v >> np.maximum(down, 0), v << np.maximum(-down, 0))
+    made: np.ndarray = (bits - 1) * OCTAVE + LOGS[step - (1 << LOG_BITS)]
+    return made
 
 
 def bit_lengths(v: np.ndarray) -> np.ndarray:

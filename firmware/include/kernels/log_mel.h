@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sound to rows of a spectrogram: window, FFT, mel filter bank and logarithm, in integers.
+/* Sound to rows of a spectrogram: window, FFT, filter bank and logarithm, in integers.
  *
  * A frame of x, int16 [frame], becomes `bands` values 0..255, `hop` samples after the frame before it. n = fft / 2:
  *
@@ -49,6 +49,12 @@ uint32_t log_mel_hear_s16(const struct log_mel *p, void *memory, const uint8_t *
 
 /* The row of a frame that is complete, uint8 [bands]. Returns 0, and leaves the row, where samples are missing. */
 uint32_t log_mel_row_u8(const struct log_mel *p, void *memory, uint8_t *row);
+
+/* The frame, int16 [frame], where it is complete; NULL where samples are missing. */
+const int16_t *log_mel_frame(const struct log_mel *p, void *memory);
+
+/* 1024 * log2 of a number from 1 on: of the middle of the 128th of an octave in which it lies. */
+int32_t log_mel_octaves(uint64_t v);
 
 /* The same frame as int16 [bands], L - base - mid saturated: kernels/mfcc.h. */
 uint32_t log_mel_levels_s16(const struct log_mel *p, void *memory, int32_t mid, int16_t *levels);

@@ -2,6 +2,7 @@
 /* Sound to a spectrogram. Contract: kernels/log_mel.h. */
 #include "kernels/log_mel.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "chip.h"
@@ -173,6 +174,17 @@ uint32_t log_mel_row_u8(const struct log_mel *p, void *memory, uint8_t *row)
     log_mel_values(power, p->counts, p->weights, offset, logs, p->bands, row, line);
     go_on(p, heard);
     return 1;
+}
+
+const int16_t *log_mel_frame(const struct log_mel *p, void *memory)
+{
+    return ((struct heard *)memory)->count < p->frame ? NULL : frame_of(memory);
+}
+
+int32_t log_mel_octaves(uint64_t v)
+{
+    uint32_t zeros = (uint32_t)__builtin_clzll(v);
+    return logs[(uint32_t)(v << zeros >> 56) - LOG_STEPS] + (63 - (int32_t)zeros) * OCTAVE;
 }
 
 uint32_t log_mel_levels_s16(const struct log_mel *p, void *memory, int32_t mid, int16_t *levels)

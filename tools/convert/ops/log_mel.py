@@ -1,4 +1,5 @@
-"""The front ends for sound (kernels/log_mel.h, mfcc.h): no steps of a graph, they make its rows."""
+"""The front ends for sound and vibration (kernels/log_mel.h, mfcc.h, vibration.h): no steps of a graph, they
+make its rows."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ import ctypes
 from collections.abc import Iterator
 from typing import ClassVar
 
-from microtrain.base.sound import LogMel
+import numpy as np
+
+from microtrain.base.sound import CEPSTRUM, KIND, SPECTRUM, LogMel
 from microtrain.convert.ir import Graph
 from microtrain.convert.reference.hostlib import (
     NUMBER,
@@ -24,7 +27,8 @@ from microtrain.samples import log_mel
 
 from .ctext import Table, numbers, struct
 
-HEADER, CEPSTRUM, NAME = "log_mel", "mfcc", "sound"
+HEADER, NAME = "log_mel", "sound"
+OWN = {KIND: HEADER, CEPSTRUM: "mfcc", SPECTRUM: "vibration"}  # headers, structs and functions
 POINTERS = ("opening", "twiddles", "order", "circle", "counts", "weights")
 NUMBERS = ("gain", "lowest", "shift_most", "base", "offset")
 
@@ -52,6 +56,11 @@ class Mfcc(Record):
     _arrays_: ClassVar = {"dct": S16}
 
 
+class Vibration(Record):
+    _fields_ = (("floor", ctypes.c_uint64), ("base", ctypes.c_int32))
+    _arrays_: ClassVar = {}
+
+
 KERNELS: dict[str, Signature] = {
     "log_mel_bytes": (ctypes.c_uint32, (Parameters,)),
     "log_mel_begin": (None, (SCRATCH,)),
@@ -59,6 +68,7 @@ KERNELS: dict[str, Signature] = {
     "log_mel_row_u8": (ctypes.c_uint32, (Parameters, SCRATCH, U8)),
     "mfcc_bytes": (ctypes.c_uint32, (Parameters,)),
     "mfcc_row_u8": (ctypes.c_uint32, (Parameters, Mfcc, SCRATCH, U8)),
+    "vibration_row_u8": (ctypes.c_uint32, (Parameters, Vibration, SCRATCH, U8)),
 }
 
 
@@ -76,20 +86,24 @@ def cepstrum(sound: LogMel) -> Mfcc:
     return Mfcc(dct=log_mel.cosines(sound), mid=log_mel.middle(sound), **sizes)
 
 
+def vibration(sound: LogMel) -> Vibration:
+    """The struct of the RMS."""
+    floor = log_mel.quietest(sound)
+    return Vibration(floor=floor, base=int(log_mel.octaves(np.array([floor]))[0]))
+
+
 def memory_bytes(graph: Graph) -> int:
     """Of the arena, while rows come in: what the kernels work with, then a row. 0 without a front end."""
     return kernel_bytes(graph.sound) + graph.sound.width if graph.sound else 0
 
 
 def kernel_bytes(sound: LogMel) -> int:
-    return ask("log_mel_bytes" if sound.coefficients is None else "mfcc_bytes", parameters(sound))
+    return ask("mfcc_bytes" if sound.kind == CEPSTRUM else "log_mel_bytes", parameters(sound))
 
 
 def headers(graph: Graph) -> set[str]:
     """That a model calls."""
-    if graph.sound is None:
-        return set()
-    return {HEADER if graph.sound.coefficients is None else CEPSTRUM}
+    return set() if graph.sound is None else {OWN[graph.sound.kind]}
 
 
 def tables(graph: Graph) -> list[Table]:
@@ -98,7 +112,7 @@ def tables(graph: Graph) -> list[Table]:
     found, types = log_mel.tables(graph.sound), Parameters._arrays_
     arrays = {name: getattr(found, name).reshape(-1) for name in POINTERS}
     made = [Table(f"const {types[n]}_t {_table(n)}[{a.size}]", a, "tables") for n, a in arrays.items()]
-    if graph.sound.coefficients is not None:
+    if graph.sound.kind == CEPSTRUM:
         dct = log_mel.cosines(graph.sound).reshape(-1)
         made.append(Table(f"const int16_t {_table('dct')}[{dct.size}]", dct, "tables"))
     return made
@@ -112,18 +126,20 @@ def structs(graph: Graph) -> Iterator[str]:
             NAME,
             {**numbers(parameters(graph.sound)), **{name: _table(name) for name in POINTERS}},
         )
-        if graph.sound.coefficients is not None:
+        own = OWN[graph.sound.kind]
+        if graph.sound.kind == CEPSTRUM:
             ends = {"dct": _table("dct")}
-            yield struct(CEPSTRUM, CEPSTRUM, NAME, {**numbers(cepstrum(graph.sound)), **ends})
+            yield struct(own, own, NAME, {**numbers(cepstrum(graph.sound)), **ends})
+        if graph.sound.kind == SPECTRUM:
+            yield struct(own, own, NAME, vibration(graph.sound))
 
 
 def functions(sound: LogMel, at: str) -> tuple[str, str, str]:
     """The calls that begin a sample, take samples, and make a row or NULL. at: the memory's offset"""
-    own = f"&front_{NAME}, AT({at})"
+    own, kind = f"&front_{NAME}, AT({at})", OWN[sound.kind]
     row = f"AT({at} + {kernel_bytes(sound)})"
-    made = f"log_mel_row_u8({own}, {row})"
-    if sound.coefficients is not None:
-        made = f"mfcc_row_u8(&front_{NAME}, &{CEPSTRUM}_{NAME}, AT({at}), {row})"
+    also = "" if sound.kind == KIND else f"&{kind}_{NAME}, "
+    made = f"{kind}_row_u8(&front_{NAME}, {also}AT({at}), {row})"
     return (
         f"log_mel_begin(AT({at}));",
         f"return log_mel_hear_s16({own}, samples, count);",
