@@ -101,6 +101,15 @@ def halves(x: torch.Tensor) -> torch.Tensor:
     return torch.max(first, second)
 
 
+def first_of_all(net: Own, x: torch.Tensor) -> Any:
+    """A head of every moment, of which one is returned, as forward() of many a recurrent network has it."""
+    return net.head(net.a(x.transpose(1, 2)).relu())[:, -1]
+
+
+def of_length_one_flat(net: Own, x: torch.Tensor) -> Any:
+    return net.head(functional.relu(functional.normalize(net.a(x).permute(0, 2, 3, 1).flatten(1))))
+
+
 NETWORKS: dict[str, tuple[Callable[[], Own], tuple[int, ...]]] = {
     "larger": (behind(lambda a, b: torch.maximum(a, b)), IMAGE),
     "smaller": (behind(lambda a, b: torch.min(a, b)), IMAGE),
@@ -111,6 +120,10 @@ NETWORKS: dict[str, tuple[Callable[[], Own], tuple[int, ...]]] = {
     "quotient": (behind(lambda a, b: a / (1 + b.abs())), IMAGE),
     "a number by a map": (behind(lambda a: 2 / (1 + a * a)), IMAGE),
     "softmax over channels": (behind(lambda a: functional.softmax(a, 1)), IMAGE),
+    "log softmax over channels": (behind(lambda a: functional.log_softmax(a, 1) + a), IMAGE),
+    "log softmax over a map": (behind(lambda a: a.flatten(2).log_softmax(2).view(a.shape)), IMAGE),
+    "logarithm of a sum": (behind(lambda a: a + a.logsumexp(1, keepdim=True)), IMAGE),
+    "logarithm of the sum of a map": (behind(lambda a: a * a.logsumexp((2, 3))[:, :, None, None]), IMAGE),
     "one channel beside many": (behind(lambda a: a - a.amax(1, keepdim=True)), IMAGE),
     "flipped": (behind(lambda a: a.flip(3)), IMAGE),
     "rolled": (behind(lambda a: torch.roll(a, (2, -1), (2, 3))), IMAGE),
@@ -119,6 +132,16 @@ NETWORKS: dict[str, tuple[Callable[[], Own], tuple[int, ...]]] = {
     "softplus of a slope": (behind(lambda a: functional.softplus(a, beta=2)), IMAGE),
     "smallest": (behind(lambda a: a.amin((2, 3), keepdim=True) + a), IMAGE),
     "largest of a flat map": (behind(lambda a: a.flatten(2).max(2)[0][:, :, None, None] + a), IMAGE),
+    "deviations of rows and of a map": (
+        behind(lambda a, b: b - a.std(2, keepdim=True) - (a * b).std((2, 3), keepdim=True)),
+        IMAGE,
+    ),
+    "more channels": (behind(lambda a: functional.pad(a[:, :, ::2, ::2], (0, 0, 0, 0, 2, 3))), IMAGE),
+    "more channels and pixels": (behind(lambda a: functional.pad(a, (1, 0, 0, 2, 0, 2), value=0.0)), IMAGE),
+    "zeros beside a map": (
+        behind(lambda a: torch.cat([a, torch.zeros(1, 4, *a.shape[2:]), torch.ones(1, 1, *a.shape[2:])], 1)),
+        IMAGE,
+    ),
     "double precision": (behind(lambda a: a.double().relu().float()), IMAGE),
     "batch norm of a flat map": (
         lambda: Own(
@@ -148,6 +171,20 @@ NETWORKS: dict[str, tuple[Callable[[], Own], tuple[int, ...]]] = {
     ),
     "tokens": (lambda: Own(of_tokens, nn.Linear(6, 8), head=nn.Linear(8, 3)), SERIES),
     "standardised": (lambda: Own(standardised, nn.Conv1d(6, 8, 3), head=nn.Linear(8, 3)), SERIES),
+    "one of many heads": (lambda: Own(first_of_all, nn.Linear(6, 8), head=nn.Linear(8, 3)), SERIES),
+    "of length one, flat": (
+        lambda: Own(of_length_one_flat, nn.Conv2d(3, 4, 3), head=nn.Linear(320, 3)),
+        IMAGE,
+    ),
+    "layer norm, flat": (
+        lambda: Own(
+            lambda net, x: net.head(functional.relu(net.b(net.a(x).flatten(1)))),
+            nn.Conv2d(3, 4, 3),
+            nn.LayerNorm(320, elementwise_affine=False),
+            head=nn.Linear(320, 3),
+        ),
+        IMAGE,
+    ),
     "with length": (lambda: Own(with_length, nn.Conv1d(7, 8, 3), head=nn.Linear(8, 3)), SERIES),
     "of length one": (lambda: Own(of_length_one, nn.Conv1d(6, 8, 3), head=nn.Linear(8, 3)), SERIES),
 }
@@ -179,12 +216,34 @@ def test_it_computes_what_pytorch_does(name: str, suffix: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "name", ["larger", "softmax over channels", "choice", "rows behind rows", "of length one"]
+    "name",
+    [
+        *("larger", "softmax over channels", "choice", "rows behind rows", "of length one"),
+        *("log softmax over channels", "more channels"),
+    ],
 )
 def test_it_learns_on_the_device_as_in_the_executor(name: str, tmp_path: Path) -> None:
     graph, images, _ = made(name, ".pt2", tmp_path)
     trained = partly_trained(quantize_model(graph, images, Choices()), 4)
     run_both(trained, NativeModel(generate(trained, "a test"), tmp_path), 4)
+
+
+RETURNS: dict[str, Callable[[Own, torch.Tensor], Any]] = {
+    "flipped": lambda net, x: net.head(net.a(x).mean((2, 3))).flip(1),
+    "in an order": lambda net, x: net.head(net.a(x).mean((2, 3)))[:, [2, 0, 1]],
+    "rolled": lambda net, x: torch.roll(net.head(net.a(x).mean((2, 3))), 1, 1),
+    "of length one": lambda net, x: functional.normalize(net.head(net.a(x).flatten(2).mean(-1)).flip(1)),
+    "scaled": lambda net, x: (net.head(net.a(x).flatten(2).transpose(1, 2)) * 0.5)[:, 0],
+}
+
+
+@pytest.mark.parametrize("suffix", [".pt2", ".pt"])
+@pytest.mark.parametrize("name", RETURNS)
+def test_logits_in_another_order_are_a_sentence(name: str, suffix: str, tmp_path: Path) -> None:
+    """They were taken for those in the layer's order, one class for another."""
+    net = Own(RETURNS[name], nn.Conv2d(3, 4, 3), head=nn.Linear(4, 3)).eval()
+    with pytest.raises(ConvertError, match=r"it must end with a linear layer|is not supported"):
+        read(save(net, IMAGE, tmp_path / f"net{suffix}"), IMAGE)
 
 
 def test_a_divisor_near_nothing_is_a_sentence(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(("prod", "expand", "expand_as", "broadcast_to"), NO_PRODUCT),
     **dict.fromkeys(("sum", "min", "argmax", "reducesum", "lppool"), NO_POOLING),
     **dict.fromkeys(("reducemin", "reducel1", "reduceprod", "reducesumsquare"), NO_POOLING),
-    **dict.fromkeys(("reducel2", "logsumexp", "reducelogsumexp", "rsqrt", "reciprocal"), NO_POWER),
+    **dict.fromkeys(("reducel2", "logsumexp", "rsqrt", "reciprocal"), NO_POWER),
     **dict.fromkeys(("cummax", "cumsum"), "the sum or the product of two maps, or cat"),
     **dict.fromkeys(("var_handle", "read_variable"), NO_VARIABLE),
     **dict.fromkeys(("space_to_batch_nd", "batch_to_space_nd"), NO_BATCH),

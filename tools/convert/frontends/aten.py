@@ -174,7 +174,7 @@ def _clamp(low: Lowering, call: Call, least: float, most: float) -> Act:
 def softmax(low: Lowering, call: Call) -> Act:
     """At the end of a network it is left out; inside, over channels or a whole map, it is written out."""
     x = low.activation(call, call.x)
-    factors = inside_aten.over(low, x, int(call.get("dim", -1)))
+    factors = inside_aten.over(low, call, x)
     return low.emit(call, SOFTMAX, (x,), low.shape(x), dims=x.dims, factors=factors)
 
 

@@ -88,6 +88,8 @@ def _as_convolution(
     assert k is not None
     c, share = graph.tensors[node.inputs[0]].channels, share or 1.0 / (k.kh * k.kw)
     name = f"{node.name}.share"
+    if name in graph.layers:  # another mean of one function
+        name = f"{node.outputs[0]}.share"
     weight = np.full((c, k.kh, k.kw), share, np.float32)
     layer = Layer(weight, np.zeros(c, np.float32), Source(""), np.full(c, share / 127.0))
     made = replace(node, op=conv.DEPTHWISE, layer=name, window=k)

@@ -22,6 +22,7 @@ from microtrain.convert.nearest import ONE_INPUT
 from microtrain.convert.raw import Raw
 
 from .aten import lower
+from .returned import returned
 from .scalars import applies, evaluate
 
 SCHEMA_MAJOR = 8
@@ -99,7 +100,7 @@ class _Program:
         outputs = [self._argument(o) for o in self.graph["outputs"]]
         specs = [spec["parameter"] for spec in self.signature["input_specs"] if "parameter" in spec]
         sizes = (self.weights[spec["parameter_name"]]["tensor_meta"]["sizes"] for spec in specs)
-        return self.low.finish(outputs, [[s["as_int"] for s in size] for size in sizes])
+        return self.low.finish(returned(self.low, outputs), [[s["as_int"] for s in size] for size in sizes])
 
     def state(self) -> dict[str, np.ndarray]:
         return {name: self._array(name, entry, False) for name, entry in self.weights.items()}

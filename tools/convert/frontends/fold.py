@@ -71,13 +71,14 @@ def keep_used(graph: Graph, found: Found) -> Graph:
     used = needed(graph, {graph.output})
     nodes = tuple(n for n in graph.nodes if used.intersection(n.outputs))
     gone = [n for n in graph.nodes if n not in nodes and n.op != NORM]
+    layers = {n.layer for n in nodes}
+    gone = [n for n in gone if not n.layer or n.layer not in layers]
     names = list(dict.fromkeys(n.name for n in gone if n.layer or recurrent_aten.is_alone(graph, n)))
     if names:
         said = ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
         what = f"the output does not depend on {said}, which {'is' if len(names) == 1 else 'are'} left out"
         warnings.warn(what, stacklevel=4)
-    kept = {n.layer for n in nodes}
-    return graph.replace(nodes=nodes, layers={k: v for k, v in graph.layers.items() if k in kept})
+    return graph.replace(nodes=nodes, layers={k: v for k, v in graph.layers.items() if k in layers})
 
 
 def fold_normalisation(graph: Graph, found: Found) -> Graph:

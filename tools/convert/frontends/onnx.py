@@ -40,6 +40,7 @@ from .onnx_gelu import gelus
 from .onnx_norm_pieces import norms as pieces_of_norms
 from .onnx_transposed import conv_transpose
 from .onnx_values import WEIGHTED, Label, Parts, Turned, Value, Walker, as_last, channels_first
+from .returned import returned
 
 LABELS = (  # behind the logits
     *("ArgMax", "TopK", "ZipMap", "ArrayFeatureExtractor", "LabelEncoder", "Binarizer"),
@@ -63,7 +64,6 @@ SAME_NAME = {  # one call on the first input, no other arguments
     "HardSwish": "hardswish",
     "Softplus": "softplus",
     "Mish": "mish",
-    "LogSoftmax": "log_softmax",
     "Neg": "neg",
     "Abs": "abs",
     "Exp": "exp",
@@ -95,10 +95,7 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), layers.arithmetic),
     **dict.fromkeys(("Sum", "Mean"), layers.of_several),
     **dict.fromkeys(("MaxPool", "AveragePool"), layers.pool),
-    **dict.fromkeys(
-        ("GlobalAveragePool", "ReduceMean", "GlobalMaxPool", "ReduceMax", "ReduceMin", "ReduceSum"),
-        layers.reduced,
-    ),
+    **dict.fromkeys(layers.REDUCES, layers.reduced),
     **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), shapes.view),
     "Transpose": shapes.transpose,
     "Identity": lambda walk, step: walk.value(step.inputs[0]),
@@ -209,7 +206,7 @@ class _Walk(Walker):
         weights = [
             v.shape for s in self.file.steps if s.op in WEIGHTED and (v := self._weight_of(s)) is not None
         ]
-        return self.low.finish(self._results(), weights)
+        return self.low.finish(returned(self.low, self._results()), weights)
 
     def _weight_of(self, step: Step) -> np.ndarray | None:
         value = self.env.get(step.inputs[1]) if len(step.inputs) > 1 else None

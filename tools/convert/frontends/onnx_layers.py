@@ -33,6 +33,14 @@ from .onnx_values import (
     two,
 )
 
+REDUCES = {  # what PyTorch calls them
+    **dict.fromkeys(("GlobalAveragePool", "ReduceMean"), "mean"),
+    **dict.fromkeys(("GlobalMaxPool", "ReduceMax"), "amax"),
+    "ReduceMin": "amin",
+    "ReduceSum": "sum",
+    "ReduceLogSumExp": "logsumexp",
+}
+
 
 def keep_scale(walk: Walker, weight: Value, layer: str, turned: bool = False) -> None:
     """Keep the file's scales for the weights of a layer that were int8, symmetric."""
@@ -264,16 +272,9 @@ def scaler(walk: Walker, step: Step) -> Value:
     return walk.like(step, x)
 
 
-def _word(step: Step) -> str:
-    """What PyTorch calls such a reduction."""
-    return {"GlobalMaxPool": "amax", "ReduceMax": "amax", "ReduceMin": "amin", "ReduceSum": "sum"}.get(
-        step.op, "mean"
-    )
-
-
 def reduced(walk: Walker, step: Step) -> Value:
     """The mean, the sum or the maximum over some axes, or over a whole map."""
-    value, word = walk.value(step.inputs[0]), _word(step)
+    value, word = walk.value(step.inputs[0]), REDUCES[step.op]
     keep = bool(walk.at(step, "keepdims", 1))
     if isinstance(value, Stacked):
         return walk.made(step, word, self=value, dim=walk.numbers(step, 1, "axes"), keepdim=keep)
@@ -281,7 +282,7 @@ def reduced(walk: Walker, step: Step) -> Value:
     if of_tokens(walk, (value,)):
         x, value = seen(walk, step, value), None
     rank = len(x.dims)
-    over = walk.numbers(step, 1, "axes") if step.op.startswith("Reduce") else list(range(2, rank))
+    over = walk.numbers(step, 1, "axes") if not step.op.startswith("Global") else list(range(2, rank))
     over = [a % rank for a in over or range(rank)]
     turned = isinstance(value, Turned)
     if turned:

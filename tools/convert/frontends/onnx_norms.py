@@ -59,7 +59,10 @@ def layer(walk: Walker, step: Step) -> Value:
     rank = len(x.dims)
     axis = int(walk.at(step, "axis", -1)) % rank
     eps = walk.at(step, "epsilon", 1e-5)
-    if axis == rank - 1 and (isinstance(value, Turned) or (rank == 2 and x.order is None)):
+    if axis == rank - 1 and (
+        (isinstance(value, Turned) and rank > 2)
+        or (rank == 2 and x.order is None and walk.low.tensors[x.tensor].pixels == 1)
+    ):
         args = {"input": x, **params, "eps": eps}
         return walk.like(step, normalised(walk.low, Call("layer_norm", step.name, True, args), 1, apart=True))
     over = list(x.dims[axis:])
@@ -96,7 +99,7 @@ def length(walk: Walker, step: Step) -> Value:
         axes, keep = _axes(walk, step, first, walk.numbers(step, 1, "axes")), walk.at(step, "keepdims", 1)
         args = {"self": first, "dim": axes, "keepdim": bool(keep)}
         return _in_order(walk, step, walk.made(step, LENGTHS[step.op], **args))
-    return _as_in_pytorch(walk, step, first, rest)
+    return _in_order(walk, step, _as_in_pytorch(walk, step, first, rest))
 
 
 def written_out(walk: Walker, step: Step) -> Value:

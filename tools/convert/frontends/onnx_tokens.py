@@ -61,13 +61,13 @@ def of_scores(walk: Walker, step: Step) -> Value:
 
 
 def softmax(walk: Walker, step: Step) -> Value:
-    """Of scores over one of their axes; else the end of a network."""
-    value = walk.value(step.inputs[0])
+    """Of scores over one of their axes; else the end of a network. Its logarithm is the same there."""
+    value, op = walk.value(step.inputs[0]), {"LogSoftmax": "log_softmax"}.get(step.op, "softmax")
     if isinstance(value, Scores):
         return walk.made(step, "softmax", self=value, dim=walk.at(step, "axis", -1))
     x, axis = walk.act(step), walk.at(step, "axis", -1)
     axis = axis_map(len(x.dims))[axis % len(x.dims)] if isinstance(value, Turned) else axis
-    return walk.like(step, walk.call(step, "softmax", self=x, dim=axis))
+    return walk.like(step, walk.call(step, op, self=x, dim=axis))
 
 
 def product(walk: Walker, step: Step) -> Value:
@@ -138,7 +138,7 @@ def expand(walk: Walker, step: Step) -> Value:
 
 
 RULES: dict[str, Callable[[Walker, Step], Value]] = {
-    "Softmax": softmax,
+    **dict.fromkeys(("Softmax", "LogSoftmax"), softmax),
     "Einsum": einsum,
     "Gather": gather,
     "Expand": expand,

@@ -20,6 +20,7 @@ from . import tflite_parts as parts
 from . import tflite_shapes as shapes
 from . import tflite_tokens as tokens
 from .aten import lower
+from .returned import returned
 from .tflite_batches import woven
 from .tflite_file import Flatbuffer, Operator, Stored, read_flatbuffer
 from .tflite_names import FUSED, GELU, OTHERS, UNARY, WORDS
@@ -60,7 +61,7 @@ RULES: dict[str, Callable[[Walker, Operator, str], Any]] = {
     "FILL": layers.filled,
     "LOGICAL_AND": layers.both,
     "BROADCAST_TO": shapes.broadcast,
-    "SOFTMAX": tokens.softmax,
+    **dict.fromkeys(("SOFTMAX", "LOG_SOFTMAX"), tokens.softmax),
     "BATCH_MATMUL": tokens.product,
     "PRELU": layers.prelu,
     "RELU_0_TO_1": lambda walk, op, name: walk.call("clamp", op, name, min=0.0, max=1.0),
@@ -115,7 +116,7 @@ class _Walk(Walker):
         outputs = [self.env.get(i) for i in self.file.outputs]
         kinds = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED")
         weights = [self.file.tensors[op.inputs[1]].shape for op in self.file.operators if op.kind in kinds]
-        return self.low.finish(outputs, weights)
+        return self.low.finish(returned(self.low, outputs), weights)
 
     def _operator(self, op: Operator, name: str) -> None:
         """Append one operator and what is fused into it; one that is not supported gets a stand-in."""

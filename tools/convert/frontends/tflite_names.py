@@ -22,7 +22,6 @@ UNARY = {
     "NEG": "neg",
     "ELU": "elu",
     "HARD_SWISH": "hardswish",
-    "LOG_SOFTMAX": "log_softmax",
     "ABS": "abs",
     "EXP": "exp",
     "LOG": "log",

@@ -62,12 +62,12 @@ def pad(walk: Walker, op: Operator, name: str) -> Any:
     if not isinstance(x, Act) or not isinstance(widths, Param) or widths.value.shape != (rank, 2):
         raise ConvertError(f"layer {name}: only constant padding of an image or a series is supported")
     sides = widths.value.astype(int).tolist()
-    if any(sides[0]) or any(sides[-1]) or rank not in (3, 4) or op.kind == "PADV2":
+    if any(sides[0]) or rank not in (3, 4) or op.kind == "PADV2":
         raise ConvertError(
-            f"layer {name}: only zeros or mirrored pixels above, below and beside an image, or before and "
-            "behind a series, are supported"
+            f"layer {name}: only zeros or mirrored pixels above, below and beside an image, before and "
+            "behind a series, or around the channels, are supported"
         )
-    pads = [width for side in sides[-2:0:-1] for width in side]
+    pads = [width for side in (*sides[-2:0:-1], sides[-1]) for width in side]
     mode = ("reflect", "symmetric")[op.options["Mode"]] if op.kind == "MIRROR_PAD" else "constant"
     return lower(walk.low, Call("pad", name, True, {"self": x, "pad": pads, "mode": mode}))
 

@@ -91,7 +91,8 @@ def softmax(walk: Walker, op: Operator, name: str) -> Any:
             f"layer {name}: {op.kind} with a beta of {beta:g} is not supported; the nearest that is: a "
             "product with that number before it"
         )
-    return in_order(walk, "softmax", name, self=seen(walk, op, name), dim=-1)
+    word = "log_softmax" if op.kind == "LOG_SOFTMAX" else "softmax"
+    return in_order(walk, word, name, self=seen(walk, op, name), dim=-1)
 
 
 def product(walk: Walker, op: Operator, name: str) -> Any:

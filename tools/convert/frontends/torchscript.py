@@ -25,6 +25,7 @@ from microtrain.convert.raw import Raw
 from .aten import lower, names_of
 from .constants import concerns
 from .found import together
+from .returned import returned
 from .scalars import applies, evaluate
 from .script_source import Source
 
@@ -43,7 +44,7 @@ def read_torchscript(archive: Archive, input_shape: tuple[int, ...]) -> Raw:
         root = read_objects(archive, "data")
         outputs = _Interpreter(low, archive).method(Module(root, ""), "forward", [image], {})
     shapes = [value.shape for value in state_of(archive).values() if value.dtype.kind == "f"]
-    return low.finish(list(outputs) if isinstance(outputs, tuple) else [outputs], shapes)
+    return low.finish(returned(low, outputs if isinstance(outputs, tuple) else [outputs]), shapes)
 
 
 def read_objects(archive: Archive, name: str) -> Any:

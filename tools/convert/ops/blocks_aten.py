@@ -117,7 +117,7 @@ def bands(low: Lowering, call: Call, x: Act) -> Act:
         return x
     weight = np.zeros((channels, count, 1, 1), np.float32)
     weight[np.arange(channels), np.arange(channels) % count] = 1.0
-    layer = _frozen(low, f"{call.node_name(call.op.strip('_'))}{BANDS}", weight)
+    layer = frozen(low, f"{call.node_name(call.op.strip('_'))}{BANDS}", weight)
     window = Window((count - 1) * rows + 1, 1)
     return low.emit(
         call, "gconv2d", (Act(x.tensor, (n, c, h, w)),), (rows, w, channels), layer=layer, window=window
@@ -135,7 +135,7 @@ def joined(low: Lowering, call: Call, x: Act, dims: tuple[int, ...]) -> Act | No
     weight = np.zeros((dims[1], count, 1, count), np.float32)
     for tap in range(count):
         weight[:, tap, 0, count - 1 - tap] = 1.0
-    layer = _frozen(low, f"{call.node_name('joined')}{BANDS}", weight)
+    layer = frozen(low, f"{call.node_name('joined')}{BANDS}", weight)
     reach = (count - 1) * rows
     window = Window(reach + 1, 1, pad_h=reach)
     return low.emit(call, "gconv2d", (x,), (rows * count, w, dims[1]), layer=layer, window=window)
@@ -177,15 +177,19 @@ def _chosen(low: Lowering, call: Call, channels: int, side: int, each: int) -> s
     else:
         for tap in range(each):  # the last pixel of a block meets the first tap
             weight[:, side - 1 - tap // side, side - 1 - tap % side, tap] = 1.0
-    return _frozen(low, call.node_name(call.op), weight)
+    return frozen(low, call.node_name(call.op), weight)
 
 
-def _frozen(low: Lowering, name: str, weight: np.ndarray) -> str:
-    """The name of a layer of ones and zeros [c_out, kh, kw, c_in]."""
+def frozen(low: Lowering, name: str, weight: np.ndarray, bias: np.ndarray | None = None) -> str:
+    """The name of a layer of ones and zeros [c_out, kh, kw, c_in], or [c, kh, kw] of each channel alone.
+
+    bias  of each output channel; None: zeros
+    """
     name = f"{len(low.nodes)}.{name}" if name in low.layers else name
     channels = len(weight)
     scales = np.full(channels, 1.0 / FINEST)
-    low.layers[name] = Layer(weight, np.zeros(channels, np.float32), Source(""), scales)
+    bias = np.zeros(channels) if bias is None else bias
+    low.layers[name] = Layer(weight, bias.astype(np.float32), Source(""), scales)
     return name
 
 

@@ -169,6 +169,45 @@ def _norm(made: Calls, call: Call) -> Any:
     return made("sum" if order == 1 else "amax", made("abs", call.x), **about)
 
 
+def _log_of_sum(made: Calls, call: Call) -> Any:
+    """logsumexp, of exponentials less the largest one."""
+    axes = call.args["dim"]
+    about = {"dim": axes, "keepdim": True}
+    most = made("amax", call.x, **about)
+    total = made("sum", made("exp", made("sub", call.x, most)), **about)
+    found = made("add", made("log", total), most)
+    return found if call.get("keepdim", False) else made("squeeze", found, dim=axes)
+
+
+def _beside_numbers(low: Lowering, call: Call) -> bool:
+    """Whether a call joins one map and constants of equal numbers along the channels."""
+    given = call.args.get("tensors")
+    if not isinstance(given, list) or sum(isinstance(v, Act) for v in given) != 1 or len(given) < 2:
+        return False
+    (x,) = (v for v in given if isinstance(v, Act))
+    plain = x.order is None and x.tensor not in low.last and int(call.get("dim", 0)) % len(x.dims) == 1
+    rest = [v for v in given if v is not x]
+    return plain and all(
+        isinstance(v, Param)
+        and _same_number(v) is not None
+        and v.value.ndim == len(x.dims)
+        and (v.value.shape[0], *v.value.shape[2:]) == (x.dims[0], *x.dims[2:])
+        for v in rest
+    )
+
+
+def _padded(made: Calls, call: Call) -> Any:
+    """A map with channels of one number each before and behind it, from the inside out."""
+    given = call.args["tensors"]
+    at = next(i for i, v in enumerate(given) if isinstance(v, Act))
+    found, sides = given[at], [0, 0] * (len(given[at].dims) - 2)
+    for i in (*range(at)[::-1], *range(at + 1, len(given))):
+        count = given[i].value.shape[1]
+        widths = [count, 0] if i < at else [0, count]
+        found = made("pad", found, pad=sides + widths, value=_same_number(given[i]))
+    return found
+
+
 def _behind_each_other(low: Lowering, call: Call) -> bool:
     """Whether a call joins images along their rows or columns."""
     given = call.args.get("tensors")
@@ -277,7 +316,9 @@ RULES = (
     Rule(("where",), _among_maps, _where),
     Rule(("masked_fill",), _among_maps, _masked),
     Rule(NORMS, _of_a_map, _norm),
+    Rule(("logsumexp",), _along_axes, _log_of_sum),
     Rule(("cat", "concat", "concatenate"), _behind_each_other, _joined),
+    Rule(("cat", "concat", "concatenate"), _beside_numbers, _padded),
     Rule(("flip",), _of_a_map, _flipped),
     Rule(("roll",), _of_a_map, _rolled),
     Rule(("index",), _of_a_map, _indexed),
@@ -285,7 +326,7 @@ RULES = (
 )
 ARGUMENTS = {  # by position, for files that name none
     **dict.fromkeys(("maximum", "minimum", "fmax", "fmin"), "self other"),
-    **dict.fromkeys(("amin", "min"), "self dim keepdim"),
+    **dict.fromkeys(("amin", "min", "logsumexp"), "self dim keepdim"),
     "where": "condition self other",
     "masked_fill": "self mask value",
     "flip": "self dims",

@@ -12,7 +12,7 @@ from microtrain.convert.ir import Source, Window
 from microtrain.convert.lowering import Act, Call, Lowering, Param, of_series, pair, sides, stride_of
 from microtrain.convert.nearest import no_matrix, unsupported
 
-from . import blocks_aten, resample_aten, transposed_aten
+from . import beside_aten, blocks_aten, resample_aten, transposed_aten
 from .table import Aten
 
 
@@ -100,16 +100,25 @@ def _over_channels(low: Lowering, call: Call, x: Act) -> Act:
 
 
 def pad(low: Lowering, call: Call) -> Act:
-    """Pixels around an image or a series. Zeros are noted, and taken by a convolution behind them."""
+    """Pixels around an image or a series. Zeros are noted, and taken by a convolution behind them.
+
+    Channels before and behind those of it, or of a vector, are made at once.
+    """
     x = call.x
     if not isinstance(x, Act):
         raise unsupported(call)
     widths, mode = [int(p) for p in call.get("pad", None) or call.args["padding"]], mode_of(call)
     sides = 2 * (len(x.dims) - 2)
+    if len(x.dims) in (2, 3, 4) and any(widths[sides:]) and not any(widths[sides + 2 :]) and not x.half:
+        if any(widths[:sides]):
+            x = pad(low, replace(call, builtin=False, args={**call.args, "pad": widths[:sides]}))
+        x = resample_aten.settled(low, replace(call, builtin=False, args={"self": x})).x
+        more = (widths[sides], widths[sides + 1])
+        return beside_aten.beside(low, call, x, more, mode, float(call.get("value", None) or 0.0))
     if len(x.dims) not in (3, 4) or any(widths[sides:]) or len(widths) % 2 or x.half:
         raise call.error(
             f"padding of {list(x.dims)} by {widths} is not supported; the nearest that is: above, below and "
-            "beside an image, or before and behind a series"
+            "beside an image, before and behind a series, or channels"
         )
     left, right, top, bottom = (*widths, 0, 0, 0, 0)[:4] if sides == 4 else (0, 0, *widths[:2])
     if mode != "constant" or min(widths) < 0:

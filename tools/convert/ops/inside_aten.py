@@ -20,7 +20,7 @@ from .lengths_aten import UNIT
 from .tokens import MOST_NUMBERS, places, whole
 from .unflatten_aten import OF_VIEWS
 
-CHANNELS, PIXELS = 1.0, 2.0  # what a softmax runs over: the node's factor
+CHANNELS, PIXELS = 1.0, 2.0  # what a softmax runs over: the node's first factor; its second: 1 of logarithms
 READS = ("linear", "matmul", "mm", "bmm", "addmm", "einsum", "layer_norm", "softmax")  # of OF_VIEWS
 
 
@@ -39,16 +39,16 @@ def settled(low: Lowering, call: Call, natural: Natural) -> Call:
     return replace(call, args={key: made(value) for key, value in call.args.items()})
 
 
-def over(low: Lowering, x: Act, axis: int) -> tuple[float, ...]:
-    """The factor of a softmax of a view along an axis: over the channels of each pixel, or over all pixels of
-    each channel; () of any other one."""
-    h, w, c = low.shape(x)
+def over(low: Lowering, call: Call, x: Act) -> tuple[float, ...]:
+    """The factors of a call's softmax of a view: over the channels of each pixel, or over all pixels of each
+    channel, and whether it makes logarithms; () of any other one."""
+    (h, w, c), axis, logs = low.shape(x), int(call.get("dim", -1)), float("log" in call.op)
     if low.batch != 1 or x.pad or x.half or math.prod(x.dims) != h * w * c or h * w * c > MOST_NUMBERS:
         return ()
     at = np.moveaxis(places(low, x), axis, -1)
     if at.shape[-1] == c > 1 and not np.ptp(at // c, axis=-1).any():
-        return (CHANNELS,)
-    return (PIXELS,) if at.shape[-1] == h * w > 1 and not np.ptp(at % c, axis=-1).any() else ()
+        return (CHANNELS, logs)
+    return (PIXELS, logs) if at.shape[-1] == h * w > 1 and not np.ptp(at % c, axis=-1).any() else ()
 
 
 def _ending(low: Lowering, act: Act) -> Node | None:
@@ -71,14 +71,23 @@ def _inside(low: Lowering, value: Act, node: Node, natural: Natural) -> Act:
 
 
 def _softmax(made: Calls, x: Act, factors: tuple[float, ...]) -> Act:
-    axes = [1] if factors == (CHANNELS,) else [2, 3]
-    shares = made("exp", made("sub", x, made("amax", x, dim=axes, keepdim=True)))
+    axes, logs = [1] if factors[0] == CHANNELS else [2, 3], factors[1]
+    less = made("sub", x, made("amax", x, dim=axes, keepdim=True))
+    shares = made("exp", less)
     total = made("sum", shares, dim=axes, keepdim=True)
-    found: Act = made("mul", shares, made("reciprocal", total))
+    found: Act = (
+        made("sub", less, made("log", total)) if logs else made("mul", shares, made("reciprocal", total))
+    )
     return found
 
 
 def _of_length_one(made: Calls, x: Act) -> Act:
+    h, w, c = made.low.shape(x)
     squares = made("sum", made("mul", x, x), dim=[1], keepdim=True)
-    found: Act = made("mul", x, made("rsqrt", squares))
+    if h * w > 1:  # of all numbers of a map, which has one length
+        inverse = made("rsqrt", made("sum", squares, dim=[2, 3], keepdim=True))
+        inverse = made("expand", inverse, size=[-1, c, 1, 1])
+    else:
+        inverse = made("rsqrt", squares)
+    found: Act = made("mul", x, inverse)
     return found

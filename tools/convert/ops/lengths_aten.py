@@ -11,6 +11,8 @@ from typing import Any
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 from microtrain.convert.nearest import NO_LENGTH
 
+from .tokens import places, settled, view_of, whole
+
 UNIT = "normalisation of length"  # of the raw graph alone: at its end it is left out
 NORMS = ("linalg_vector_norm", "norm", "frobenius_norm")
 WHOLE = "l2_normalize"  # length and quotient in one
@@ -72,7 +74,11 @@ def quotient(low: Lowering, call: Call, length: Length) -> Act:
     x = low.activation(call, call.x)
     if low.tensor_of(x) != low.tensor_of(length.of):
         raise _refused(call)
-    return low.emit(call, UNIT, (x,), low.shape(x), dims=x.dims)
+    if x.order is None and low.shape(x)[:2] == (1, 1):
+        return low.emit(call, UNIT, (x,), low.shape(x), dims=x.dims)
+    x = settled(low, call, x)
+    made = low.emit(call, UNIT, (whole(low, x),), low.shape(x))
+    return view_of(low, made.tensor, places(low, x))
 
 
 def _refused(call: Call) -> Exception:

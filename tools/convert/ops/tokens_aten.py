@@ -419,7 +419,7 @@ def softmax(low: Lowering, call: Call) -> Any:
     if isinstance(call.x, Scores):
         return attention_aten.softmax(low, call)
     x = sequence(low, call, call.x)
-    factors = inside_aten.over(low, x, int(call.get("dim", -1)))
+    factors = inside_aten.over(low, call, x)
     return viewed(low.emit(call, SOFTMAX, (x,), low.shape(x), factors=factors), numbers(low, x))
 
 
@@ -497,7 +497,10 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("mul", "div", "true_divide"), multiply),
     "glu": glu,
     **dict.fromkeys(("mean", "sum", "amax", "max"), over_tokens),
-    **dict.fromkeys(("softmax", "_softmax"), lambda low, call, natural: softmax(low, call)),
+    **dict.fromkeys(
+        ("softmax", "_softmax", "log_softmax", "_log_softmax"),
+        lambda low, call, natural: softmax(low, call),
+    ),
     **dict.fromkeys(("cat", "concat", "concatenate"), cat),
     **{
         name: lambda low, call, natural: recurrent_aten.ATEN[call.op].rule(low, call)

@@ -1,0 +1,43 @@
+"""Front-end rule of channels in front of those of a map and behind them: zeros, a number, or its own.
+
+Shortcuts of ResNets for CIFAR have them (He et al. 2016, option A), where a block has more channels than what
+comes to it. Channels of zeros are those of the map times 0, by a layer of one weight each that stays frozen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from microtrain.convert.ir import Window
+from microtrain.convert.lowering import Act, Call, Lowering
+
+from .blocks_aten import frozen
+from .channels_aten import take
+from .resample_aten import AROUND, fits
+
+
+def beside(low: Lowering, call: Call, given: Act, widths: tuple[int, int], mode: str, value: float) -> Act:
+    """An image, a series or a vector with more channels.
+
+    widths  how many come before and behind; mode: "constant", or one of AROUND; value: what a constant is
+    """
+    x = low.channelled(call, given)
+    h, w, c = low.shape(x)
+    if min(widths) < 0 or (mode != "constant" and max(widths) >= c):
+        raise call.error(
+            f"padding of {c} channels by {list(widths)} with mode={mode!r} is not supported; the nearest "
+            "that is: zeros before and behind them, or cuts of channels"
+        )
+    fits(call, c + sum(widths))
+    if mode != "constant":
+        return take(low, call, x, np.pad(np.arange(c), widths, mode=AROUND[mode]).tolist())  # type: ignore[call-overload]
+    own = np.pad(np.ones(c, bool), widths)
+    wide = take(
+        low, replace(call, op="take", builtin=False), x, np.pad(np.arange(c), widths, "edge").tolist()
+    )
+    weight = np.where(own, 1.0, 0.0).astype(np.float32)[:, None, None]
+    layer = frozen(low, call.node_name("channels"), weight, np.where(own, 0.0, value))
+    made = low.emit(call, "dwconv2d", (wide,), (h, w, len(own)), layer=layer, window=Window(1, 1))
+    return replace(made, dims=wide.dims)
