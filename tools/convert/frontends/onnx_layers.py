@@ -173,7 +173,7 @@ def arithmetic(walk: Walker, step: Step) -> Value:
         isinstance(x, Turned) and isinstance(y, Param) and not one_a_channel(y, x)
         for x, y in ((a, b), (b, a))
     )
-    tokens = tokens or one_a_token(a, b) or one_a_token(b, a)
+    tokens = tokens or any(one_a_token(x, y) or in_two_orders(walk, x, y) for x, y in ((a, b), (b, a)))
     if tokens:
         a, b = (seen(walk, step, value) for value in (a, b))
     a, b = _factors(walk, a, b), _factors(walk, b, a)
@@ -196,6 +196,13 @@ def one_a_token(value: Value, other: Value) -> bool:
     if not isinstance(value, Act) or not isinstance(other, Turned) or len(value.dims) < 3:
         return False
     return value.dims == (*as_last(other.act.dims)[:-1], 1) and math.prod(value.dims[1:]) > 1
+
+
+def in_two_orders(walk: Walker, value: Value, other: Value) -> bool:
+    """Whether a map stands beside one that has its channels last, so that their axes are not the same."""
+    if not isinstance(value, Act) or len(value.dims) < 3 or not is_map(walk, other):
+        return False
+    return math.prod(walk.low.shape(value)[:2]) > 1
 
 
 SEVERAL = {"Sum": "add", "Mean": "add", "Max": "maximum", "Min": "minimum"}
