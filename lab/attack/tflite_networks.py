@@ -129,6 +129,16 @@ def one_slope() -> Float:
     return net.op("PRELU", (net.x, slope), net.shape).over("REDUCE_MAX", 1, 2).linear(3)
 
 
+def from_offsets() -> Float:
+    """Slices whose ends count from where they begin, from behind too; a begin that is masked is 0."""
+    net = Float(9, 8, 2).conv(4, 3, 3)
+    first = (net.x, net.whole(0, 2, -4, -3), net.whole(1, 4, 4, 3), net.whole(1, 1, 1, 1))
+    net.op("STRIDED_SLICE", first, (1, 4, 4, 3), "StridedSliceOptions", Offset=True)
+    cuts = (net.x, net.whole(0, 1, 1, 1), net.whole(1, 3, 3, 2), net.whole(1, 1, 2, 1))
+    net.op("STRIDED_SLICE", cuts, (1, 3, 2, 2), "StridedSliceOptions", Offset=True, BeginMask=2)
+    return net.view(1, 12).linear(3)
+
+
 def parts() -> Float:
     """Channels that are split, cut in two ways, and joined again."""
     net = Float(6, 5, 2).conv(8, 3, 3)
@@ -327,7 +337,7 @@ def without_a_batch() -> Float:
 
 
 NETWORKS = (
-    *(causal, last_moment, any_batch, one_slope, parts, each_moment, lone_norm, channels_first),
+    *(causal, last_moment, any_batch, one_slope, parts, from_offsets, each_moment, lone_norm, channels_first),
     *(gated, made_larger, averaged, smooth, cornered, lopsided, mirrored, mirrored_whole, padded_first),
     *(attentive, differences, used_twice, resized, transposed, blocks, loudness),
     *(squeezed, repeated, without_a_batch),

@@ -40,8 +40,9 @@ def spans(op: Operator, name: str, shape: Sequence[int], numbers: Sequence[Seque
             taken, alone = slice(first, size if many < 0 else first + many), False
         else:
             first, end, by = (each[axis] for each in numbers)
-            end += first if op.options.get("Offset") else 0
             begins, ends, alone = (bool(mask[key] >> axis & 1) for key in MASKS[:3])
+            if op.options.get("Offset"):  # the end counts from where it begins
+                end += 0 if begins else first + size * (first < 0)
             taken = slice(None if begins else first, None if ends else end, by or 1)
             taken = slice(first, None) if alone else taken
         if alone or len(range(size)[taken]) != size or taken.step == -1:
