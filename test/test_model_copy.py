@@ -22,7 +22,7 @@ from torch import nn
 from torch_networks import NETWORKS, randomise, write
 
 from lab.attack import keras_networks
-from lab.attack.tflite_files import Int8, small_network
+from lab.attack.tflite_files import Int8, Writer, small_network
 from lab.attack.tflite_networks import Float
 from microtrain.base.errors import Error
 from microtrain.base.plan import OWN_HEAD, Origin, Plan
@@ -31,6 +31,8 @@ from microtrain.convert.emit.document import document
 from microtrain.convert.execute.batched import run_float
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.frontends.module import load_model
+from microtrain.convert.frontends.tflite import tflite_homes
+from microtrain.convert.frontends.tflite_trained import trained_tflite
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lite import LiteResiduals
 from microtrain.convert.pipeline import compile_graph
@@ -39,7 +41,7 @@ from microtrain.convert.reference.kernels import Sgd
 from microtrain.convert.scheme import ALL, Scheme
 from microtrain.convert.until import ending_at
 from microtrain.device.errors import DeviceError
-from microtrain.device.model_copy import save_copy, save_model
+from microtrain.device.model_copy import check, save_copy, save_model
 from microtrain.device.weights import Arrays, unpack
 
 DATA = Path(os.environ.get("MICROTRAIN_DATA", "")) / "mlperf_tiny"
@@ -495,3 +497,29 @@ def test_a_head_that_until_made_stays_beside_pytorchs_weights(kind: str, tmp_pat
         session.run.forward(session._stored(image))
         stored.append(session.run.env.values["until"].reshape(-1).astype(float))
     assert np.corrcoef(np.ravel(seen["until"]), np.ravel(stored))[0, 1] > 0.98, "int8 beside float"
+
+
+def test_a_constant_of_int16_that_is_added_keeps_its_digits(tmp_path: Path) -> None:
+    """As biases of a TCN in a 16x8 file; they were written in steps of 127ths, and the copy was refused."""
+    w, rng = Writer(), np.random.default_rng(5)
+    x, y, added = (
+        w.tensor(name, shape, "int16", scale=(1e-3,), zero=(0,))
+        for name, shape in (("input", (1, 6, 6, 2)), ("y", (1, 4, 4, 3)), ("added", (1, 4, 4, 3)))
+    )
+    weight = w.tensor("w", (3, 3, 3, 2), data=rng.integers(-99, 99, (3, 3, 3, 2)), scale=(0.01,), zero=(0,))
+    bias = w.tensor("bias", (3,), "int16", np.array([30000, -200, 7]), (1e-4,), (0,))
+    plain = {"StrideH": 1, "StrideW": 1, "Padding": 1, "DilationHFactor": 1, "DilationWFactor": 1}
+    w.op("CONV_2D", (x, weight), (y,), "Conv2DOptions", **plain)
+    w.op("ADD", (y, bias), (added,), "AddOptions")
+    flat = w.tensor("flat", (1, 48), "int16", scale=(1e-3,), zero=(0,))
+    w.op("RESHAPE", (added, w.tensor("s", (2,), "int32", np.array([1, 48]))), (flat,))
+    head = w.tensor("head", (2, 48), data=rng.integers(-99, 99, (2, 48)), scale=(0.01,), zero=(0,))
+    made = w.tensor("made", (1, 2), "int16", scale=(1e-2,), zero=(0,))
+    w.op("FULLY_CONNECTED", (flat, head), (made,), "FullyConnectedOptions")
+    path, out = tmp_path / "wide.tflite", tmp_path / "out.tflite"
+    path.write_bytes(w.file((x,), (made,)))
+    trained = np.array([1.234567, -0.0987654, 0.333333])
+    out.write_bytes(trained_tflite(path, tflite_homes(path), {"bias": trained}, None))
+    written = tflite_homes(out)
+    assert np.abs(written["bias"].value - trained).max() < 2e-5 * trained.max()
+    check(written, tflite_homes(path), {"bias": trained}, None)

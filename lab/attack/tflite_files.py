@@ -10,7 +10,7 @@ import flatbuffers
 import numpy as np
 import tflite
 
-TYPES = {"float32": 0, "float16": 1, "int32": 2, "uint8": 3, "bool": 6, "int8": 9}
+TYPES = {"float32": 0, "float16": 1, "int32": 2, "uint8": 3, "bool": 6, "int16": 7, "int8": 9}
 
 
 @dataclass

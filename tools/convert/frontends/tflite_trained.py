@@ -73,7 +73,8 @@ class _Copy:
         number = next((op.inputs[0] for op in unpacked), number)
         stored, values = self.file.tensors[number], home.back(value)
         if stored.quantized is not None and home.scale is None:  # a part of a sum or product has its own
-            scale = np.array([max(float(np.abs(values).max(initial=0.0)) / 127.0, TINY)])
+            most = np.iinfo(stored.dtype).max
+            scale = np.array([max(float(np.abs(values).max(initial=0.0)) / most, TINY)])
             stored = replace(stored, quantized=Quantization(scale, np.zeros(1, np.int64), 0))
         elif readers == 1:
             self.constants[number] = _stored(stored, values).tobytes()

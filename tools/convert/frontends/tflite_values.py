@@ -19,7 +19,7 @@ from microtrain.convert.ops.tokens import as_map
 from .aten import lower
 from .tflite_file import Flatbuffer, Operator, Stored
 
-APART = {"i1": 0.51 / 127, "<f2": 2.0**-11}  # of the largest number of a constant
+APART = {"i1": 0.51 / 127, "<i2": 0.51 / 32767, "<f2": 2.0**-11}  # of the largest number of a constant
 Value = Act | Param | Scores | Stacked | Piece
 
 
