@@ -24,7 +24,14 @@ from microtrain.convert.ir import ConvertError
 from microtrain.convert.ops import forward_op
 from microtrain.convert.ops.functions import CLIP
 from microtrain.convert.quantize.int8 import quantize
-from microtrain.convert.quantize.ptq import FEW, Choices, eased, knows_ranges, quantize_model
+from microtrain.convert.quantize.ptq import (
+    FEW,
+    Choices,
+    calibration_images,
+    eased,
+    knows_ranges,
+    quantize_model,
+)
 from microtrain.simulate.cli import main as simulate
 
 DATA = Path(os.environ.get("MICROTRAIN_DATA", "")) / "mlperf_tiny"
@@ -99,6 +106,10 @@ def test_a_quotient_has_no_scale_in_the_file(tmp_path: Path) -> None:
     path.write_bytes(net.linear(3, (0.05, 0)).file())
     loaded = load_model(path).graph
     assert not knows_ranges(loaded)
+    with pytest.raises(
+        ConvertError, match=r"is quantized, but says no scale of [\w.]+, and carries no calib.* DIR"
+    ):
+        calibration_images(loaded, None, None)
     images = np.random.default_rng(1).integers(0, 256, (40, 6, 6, 2)).astype(np.uint8)
     graph = quantize_model(loaded, images, Choices())
     assert all(graph.tensors[n.outputs[0]].scale for n in graph.nodes[:-1])

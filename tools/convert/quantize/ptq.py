@@ -21,6 +21,7 @@ from .int8 import quantize
 from .ranges import measure_ranges
 
 LARGE, FEW = 8.0, 2.0  # of a real input: more is too much, and what is made of it
+MOST_NAMED = 3  # of layers in a sentence
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,14 @@ class Choices:
 
 def knows_ranges(graph: Graph) -> bool:
     """Whether the model's file has quantized every tensor itself, so that there is nothing to calibrate."""
-    without = (as_input, stays_float)
-    ranged = (graph.tensors[n.outputs[0]] for n in graph.nodes if forward_op(n).output not in without)
-    return graph.tensors[graph.input.tensor].given is not None and all(t.given is not None for t in ranged)
+    return graph.tensors[graph.input.tensor].given is not None and not _without_range(graph)
+
+
+def _without_range(graph: Graph) -> list[str]:
+    """Names of nodes whose results' range the model's file does not say."""
+    known = (as_input, stays_float)
+    ranged = (n for n in graph.nodes if forward_op(n).output not in known)
+    return [n.name for n in ranged if graph.tensors[n.outputs[0]].given is None]
 
 
 def calibration_images(graph: Graph, stored: np.ndarray | None, folder: Path | None) -> np.ndarray:
@@ -49,11 +55,20 @@ def calibration_images(graph: Graph, stored: np.ndarray | None, folder: Path | N
     shape = graph.sample_shape
     images = load_calibration(folder, shape) if folder else stored
     if images is None:
-        raise ConvertError(
-            f"{graph.name} carries no calibration samples: pass --calibration DIR with some typical "
-            "ones, or an .npz with `images` uint8 [N,h,w,c]"
-        )
+        raise _no_samples(graph)
     return check_images(images, shape, graph.name)
+
+
+def _no_samples(graph: Graph) -> ConvertError:
+    """What is said where ranges must be measured, and nothing is there to measure them with."""
+    what, unknown = "carries no calibration samples", _without_range(graph)
+    if unknown and graph.tensors[graph.input.tensor].given is not None:
+        names = ", ".join(unknown[:MOST_NAMED]) + (", ..." if len(unknown) > MOST_NAMED else "")
+        what = f"is quantized, but says no scale of {names}, and carries no calibration samples"
+    return ConvertError(
+        f"{graph.name} {what}: pass --calibration DIR with some typical "
+        "ones, or an .npz with `images` uint8 [N,h,w,c]"
+    )
 
 
 def eased(graph: Graph) -> Graph:
