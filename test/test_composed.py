@@ -246,6 +246,33 @@ def test_logits_in_another_order_are_a_sentence(name: str, suffix: str, tmp_path
         read(save(net, IMAGE, tmp_path / f"net{suffix}"), IMAGE)
 
 
+def test_places_of_a_square_are_taken_in_onnx(tmp_path: Path) -> None:
+    """A square alone was handed on as it is, whatever the step does with its places."""
+    torch.manual_seed(3)
+    net = Own(
+        lambda net, x: net.head((net.a(x).mean((2, 3)) ** 2).flip(1)),
+        nn.Conv2d(3, 4, 3),
+        head=nn.Linear(4, 3),
+    ).eval()
+    pixels = np.random.default_rng(4).integers(0, 256, (8, *IMAGE)).astype(np.uint8)
+    with torch.no_grad():
+        wanted = net(torch.tensor(pixels / np.float32(255))).numpy()
+    graph = read(save(net, IMAGE, tmp_path / "net.onnx"), IMAGE)
+    found = run_float(graph, np.moveaxis(pixels, 1, -1)).reshape(wanted.shape)
+    assert np.abs(found - wanted).max() < 2e-5 * np.abs(wanted).max()
+
+
+def test_a_shuffled_vector_is_a_sentence_in_onnx(tmp_path: Path) -> None:
+    """It was taken for one with its channels last, and its order was lost."""
+
+    def forward(net: Own, x: torch.Tensor) -> Any:
+        return net.head(net.a(x).mean((2, 3)).view(1, 3, 2).transpose(1, 2).reshape(1, 6))
+
+    net = Own(forward, nn.Conv2d(3, 6, 3), head=nn.Linear(6, 3)).eval()
+    with pytest.raises(ConvertError, match="a linear layer reads a tensor of shape"):
+        read(save(net, IMAGE, tmp_path / "net.onnx"), IMAGE)
+
+
 def test_a_divisor_near_nothing_is_a_sentence(tmp_path: Path) -> None:
     """int8 would hold one number of its reciprocals, and the network answers anything."""
     torch.manual_seed(3)

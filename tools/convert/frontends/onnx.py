@@ -21,7 +21,7 @@ from microtrain.convert.nearest import ONE_INPUT, unsupported
 from microtrain.convert.ops.attention_aten import Scores
 from microtrain.convert.ops.expanded_aten import Expanded, made
 from microtrain.convert.ops.lengths_aten import Length
-from microtrain.convert.ops.squares_aten import Piece
+from microtrain.convert.ops.squares_aten import Piece, squared
 from microtrain.convert.ops.stack_aten import Stacked, of_stacked
 from microtrain.convert.raw import Raw
 
@@ -51,6 +51,10 @@ LAYERS = (*WEIGHTED, "Mul", "Add")  # behind which probabilities are no label
 TOKENS = ("Reshape", "Squeeze", "MatMul")  # what is turned for these is no image in NHWC
 IN_FRONT = (  # of the Transpose of an input, which they leave an image of the same order
     *("QuantizeLinear", "DequantizeLinear", "Cast", "Identity", "Add", "Sub", "Mul", "Div", "Pad", "Slice"),
+)
+MOVES = (  # numbers to other places
+    *("Slice", "Gather", "Transpose", "Reshape", "Concat", "Split", "Pad", "Tile", "Flatten", "Squeeze"),
+    *("Unsqueeze", "Resize", "MaxPool", "AveragePool", "Softmax", "LogSoftmax"),
 )
 PLAIN = "take the model as it was exported, in ONNX's own operators, before a runtime optimised it"
 OF_SCIKIT_LEARN = (
@@ -303,10 +307,15 @@ class _Walk(Walker):
         return RULES[step.op](self, step)
 
     def _expand(self, step: Step) -> None:
-        """Make what stands many times, where a step reads it otherwise than in a product or a sum."""
+        """Make what stands many times, where a step reads it otherwise than in a product or a sum; and a
+        square, of which a step takes numbers by their places."""
         for name in step.inputs if step.op not in ("Mul", "Add", "Sub") else ():
             if isinstance(value := self.env.get(name), Expanded):
                 self.env[name] = made(self.low, Call("expand", step.name, False, {}), value)
+        for name in step.inputs if step.op in MOVES else ():
+            if isinstance(value := self.env.get(name), Piece) and value == Piece(value.of, squared=True):
+                act = squared(self.low, Call("square", step.name, False, {}), value)
+                self.env[name] = Turned(act) if value.last else act
 
     def _constant(self, step: Step, values: Sequence[Value]) -> Param:
         arrays = [v.value if isinstance(v, Param) else None for v in values]

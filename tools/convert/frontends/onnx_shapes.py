@@ -113,7 +113,8 @@ def transpose(walk: Walker, step: Step) -> Value:
         return Turned(x)
     if isinstance(value, Act) and x.order is None and len([d for d in x.dims if d != 1]) < 2:
         return replace(x, dims=tuple(x.dims[axis] for axis in perm))  # a vector: its numbers stay in order
-    if isinstance(value, Act) and perm == channels_last(rank) and not of_tokens(walk, (x,)):
+    vector = walk.low.shape(x) == (1, 1, math.prod(x.dims))  # whose views have no channels to turn
+    if isinstance(value, Act) and perm == channels_last(rank) and not vector and not of_tokens(walk, (x,)):
         return Turned(x)
     if isinstance(value, Act) and rank > 4:
         return walk.unary(step, "permute", dims=perm)

@@ -78,7 +78,7 @@ def lower(low: Lowering, call: Call, natural: Natural) -> Any:
     }
     if found is None and alone:
         return natural(
-            low, replace(call, args={**call.args, **{k: _squared(low, call, v) for k, v in alone.items()}})
+            low, replace(call, args={**call.args, **{k: squared(low, call, v) for k, v in alone.items()}})
         )
     if found is None:
         raise call.error(
@@ -88,7 +88,8 @@ def lower(low: Lowering, call: Call, natural: Natural) -> Any:
     return found
 
 
-def _squared(low: Lowering, call: Call, piece: Piece) -> Act:
+def squared(low: Lowering, call: Call, piece: Piece) -> Act:
+    """The square of a map, as a tensor of the network."""
     x, apart = piece.of, replace(call, op="square", builtin=False)
     return low.emit(apart, POWER, (x,), low.shape(x), dims=x.dims, factors=(2.0, 1.0))
 
