@@ -199,10 +199,10 @@ def one_a_token(value: Value, other: Value) -> bool:
 
 
 def in_two_orders(walk: Walker, value: Value, other: Value) -> bool:
-    """Whether a map stands beside one that has its channels last, so that their axes are not the same."""
-    if not isinstance(value, Act) or len(value.dims) < 3 or not is_map(walk, other):
+    """Whether a map stands beside what has its channels last, so that their axes are not the same."""
+    if not isinstance(value, Act) or len(value.dims) < 3 or not isinstance(other, Turned):
         return False
-    return math.prod(walk.low.shape(value)[:2]) > 1
+    return len(other.act.dims) > 2 and math.prod(walk.low.shape(value)[:2]) > 1
 
 
 SEVERAL = {"Sum": "add", "Mean": "add", "Max": "maximum", "Min": "minimum"}
