@@ -164,20 +164,6 @@ def test_a_number_of_the_fft_can_be_a_band() -> None:
     assert np.argmax(row[1:]) == 9, "the tenth number, of which the first is left out"
 
 
-def test_vibration_is_heard_on_the_device(made: Path, tmp_path: Path) -> None:
-    """A whole conversion with RMS and bands, through the library."""
-    model, out, data = network(tmp_path, 1, ROWS, 12), tmp_path / "generated", made / "data"
-    text = VIBRATION.replace("3200", "8000")
-    words = [model, "-o", out, "--calibration", data, "--classes", "4", "--frontend", text]
-    done = CliRunner().invoke(main, [*map(str, words), "--board", "native", "--scheme", "head-only"])
-    assert done.exit_code == 0, done.output
-    assert read_plan(out / "plan.json").input.sound == parse(text)
-    export(tmp_path / "library", out, "words")
-    assert_heard(
-        Learner(shared(tmp_path / "library"), "words"), data / "word3/0.wav", told((ROWS, 12, 1), parse(text))
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -407,18 +393,19 @@ def test_the_library_hears_as_the_firmware_does(made: Path, tmp_path: Path) -> N
     assert_heard(Learner(shared(tmp_path), "words"), made / "data/word3/0.wav", SHAPE)
 
 
-def test_coefficients_are_heard_on_the_device(made: Path, tmp_path: Path) -> None:
-    """A whole conversion with mfcc, through the library."""
-    model, out, data = network(tmp_path, 1, ROWS, 8), tmp_path / "generated", made / "data"
-    text = f"{CEPSTRUM[:-2]}8"
+@pytest.mark.parametrize(
+    ("text", "width"), [(f"{CEPSTRUM[:-2]}8", 8), (VIBRATION.replace("3200", "8000"), 12)]
+)
+def test_other_rows_are_heard_on_the_device(made: Path, tmp_path: Path, text: str, width: int) -> None:
+    """A whole conversion with coefficients, or with RMS and bands, through the library."""
+    model, out, data = network(tmp_path, 1, ROWS, width), tmp_path / "generated", made / "data"
     words = [model, "-o", out, "--calibration", data, "--classes", "4", "--frontend", text]
     done = CliRunner().invoke(main, [*map(str, words), "--board", "native", "--scheme", "head-only"])
     assert done.exit_code == 0, done.output
     assert read_plan(out / "plan.json").input.sound == parse(text)
     export(tmp_path / "library", out, "words")
-    assert_heard(
-        Learner(shared(tmp_path / "library"), "words"), data / "word3/0.wav", told((ROWS, 8, 1), parse(text))
-    )
+    shape = told((ROWS, width, 1), parse(text))
+    assert_heard(Learner(shared(tmp_path / "library"), "words"), data / "word3/0.wav", shape)
 
 
 def assert_heard(learner: Learner, path: Path, shape: Any) -> None:
