@@ -6,6 +6,7 @@ import json
 import re
 import struct
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import kernel_arm
@@ -22,8 +23,10 @@ from microtrain.convert import boards
 from microtrain.elfcheck.instructions import instructions
 from microtrain.elfcheck.rules import check
 from microtrain.emulator import Board, Fault, Stop, Until
+from microtrain.emulator.native import DTCM_BYTES
 from microtrain.memory_report.firmware import load_firmware
 from microtrain.memory_report.interrupts import analyse
+from microtrain.memory_report.usage import dtcm_use
 
 FLASH = 0x0800_0000
 STEPS = 60
@@ -134,6 +137,21 @@ def test_regions_are_whole_sectors_and_the_driver_erases_the_slots(elf: Path) ->
     starts = {region.name: region.start for region in firmware.chip.regions}
     assert int(upload["code_address"], 16) == starts["code"]
     assert int(upload["weights_address"], 16) == starts["weights"]
+
+
+def test_the_report_says_what_never_waits(example: Built, nucleo_elf: Path) -> None:
+    """The stack and the arena first, then what room is left for; the Cortex-M4 has no such memory."""
+    firmware = load_firmware(example.elf)
+    dtcm = firmware.chip.dtcm
+    assert dtcm is not None and dtcm.size == DTCM_BYTES
+    found = dtcm_use(firmware)
+    assert next(iter(found)) == "stack, reserved" and all(inside == size for inside, size in found.values())
+    start, size = next((s.address, s.size) for s in firmware.symbols if s.name == "model_arena")
+    assert found["arena"] == (size, size)
+    shorter = replace(dtcm, size=start + size // 2 - dtcm.start)
+    cut = dtcm_use(replace(firmware, chip=replace(firmware.chip, dtcm=shorter)))
+    assert cut["arena"] == (size // 2, size) and cut["trainables"][0] == 0 < cut["trainables"][1]
+    assert dtcm_use(load_firmware(nucleo_elf)) == {}
 
 
 def test_the_board_runs_at_its_limits(nucleo_elf: Path) -> None:

@@ -28,6 +28,7 @@ MACHINE_NAMES = {"arm": "Arm", "riscv": "RISC-V of 32 bits"}
 ANY_MACHINE = tuple(MACHINE_NAMES)
 CHECKPOINTS = "__checkpoint_a", "__checkpoint_b"  # symbols of firmware/ld, with _start and _end
 EXTERNAL = "__external_region"  # that of flash beside the chip
+DTCM = "__dtcm"  # that of SRAM that never waits
 SYMBOL = "IIIBBH"  # st_name, st_value, st_size, st_info, st_other, st_shndx
 KINDS = {0: "none", 1: "object", 2: "function"}  # STT_NOTYPE, STT_OBJECT, STT_FUNC
 BINDINGS = {0: "STB_LOCAL", 1: "STB_GLOBAL", 2: "STB_WEAK"}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from microtrain.base.elf import CHECKPOINTS, EXTERNAL
+from microtrain.base.elf import CHECKPOINTS, DTCM, EXTERNAL
 from microtrain.base.errors import Error
 
 REGIONS = {
@@ -41,12 +41,14 @@ class Chip:
     """regions: what the flash is divided into, by address; they follow one another.
 
     external   flash beside the chip
+    dtcm       the part of the SRAM that never waits (tightly coupled memory)
     """
 
     flash: Region
     sram: Region
     regions: tuple[Region, ...]
     external: Region | None = None
+    dtcm: Region | None = None
 
     @property
     def memories(self) -> tuple[Region, ...]:
@@ -69,4 +71,5 @@ def chip_of(path: Path, names: Mapping[str, int]) -> Chip:
     regions = sorted((region(*item) for item in REGIONS.items()), key=lambda r: r.start)
     flash = Region("flash", regions[0].start, regions[-1].end - regions[0].start)
     beside = region("external", EXTERNAL) if f"{EXTERNAL}_start" in names else None
-    return Chip(flash, region("SRAM", RAM), tuple(regions), beside)
+    fast = region("DTCM", DTCM) if f"{DTCM}_start" in names else None
+    return Chip(flash, region("SRAM", RAM), tuple(regions), beside, fast)

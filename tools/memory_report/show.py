@@ -26,6 +26,8 @@ def show(console: Console, report: Report) -> None:
     console.print(
         kinds_table(f"SRAM of {title}", report.sram, sram, report.sram_budget, report.arena, report)
     )
+    if report.dtcm:
+        console.print(dtcm_table(report))
     console.print(kinds_table(f"Flash of {title}", report.flash, flash, report.flash_budget, None, report))
     console.print(regions_table(report))
     show_stack(console, report)
@@ -59,6 +61,14 @@ def kinds_table(
         table.add_row(
             "budget", f"{budget:,}", f"{budget - total:+,} left", style="bold red" if total > budget else None
         )
+    return table
+
+
+def dtcm_table(report: Report) -> Table:
+    """Which part of SRAM is in the memory that never waits."""
+    table = new_table("In DTCM, which never waits", "", "bytes", "of")
+    for part, (inside, size) in report.dtcm.items():
+        table.add_row(part, f"{inside:,}", f"{size:,}")
     return table
 
 

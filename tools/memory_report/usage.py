@@ -29,6 +29,7 @@ class Report:
     arena    kind of tensor to bytes at the peak step, None without a plan
     regions  flash region to (used, size)
     symbols  name to (bytes, "flash" or "SRAM")
+    dtcm     part of SRAM to (bytes that never wait, bytes); {} for a chip without such memory
     """
 
     firmware: Firmware
@@ -39,6 +40,7 @@ class Report:
     arena: dict[str, int] | None
     regions: dict[str, tuple[int, int]]
     symbols: dict[str, tuple[int, str]]
+    dtcm: dict[str, tuple[int, int]]
     flash_budget: int | None
     sram_budget: int | None
 
@@ -95,6 +97,7 @@ def make_report(
         arena_kinds(plan, plan.arena.peak_step) if plan is not None else None,
         region_use(firmware),
         symbol_sizes(firmware),
+        dtcm_use(firmware),
         flash_budget,
         sram_budget,
     )
@@ -205,6 +208,24 @@ def region_use(firmware: Firmware) -> dict[str, tuple[int, int]]:
     return used
 
 
+def dtcm_use(firmware: Firmware) -> dict[str, tuple[int, int]]:
+    """What of each part of SRAM lies where it never waits, the stack as it is reserved."""
+    dtcm, used = firmware.chip.dtcm, dict[str, tuple[int, int]]()
+    if dtcm is None:
+        return {}
+    ram = [s for s in firmware.elf.sections if in_ram(firmware, s)]
+    places = [("stack, reserved", s.address, s.size) for s in ram if is_stack(firmware, s)]
+    for symbol in sorted(objects(firmware), key=lambda symbol: symbol.address):
+        home = firmware.elf.section_at(symbol.address)
+        if home is not None and in_ram(firmware, home) and not is_stack(firmware, home):
+            places.append((part_of(symbol) or "the rest", symbol.address, symbol.size))
+    for part, start, size in places:
+        inside = max(0, min(start + size, dtcm.end) - max(start, dtcm.start))
+        before = used.get(part, (0, 0))
+        used[part] = (before[0] + inside, before[1] + size)
+    return used
+
+
 def loads(firmware: Firmware) -> list[int]:
     """Where the sections that an upload writes begin."""
     return [section.load for section in firmware.elf.sections if section.bits]
@@ -222,7 +243,7 @@ def symbol_sizes(firmware: Firmware) -> dict[str, tuple[int, str]]:
 
 def as_json(report: Report) -> dict[str, Any]:
     """The report as --json writes it and --diff reads it; no paths, no dates: equal builds, equal files."""
-    plan, stack = report.plan, report.stack
+    plan, stack, found = report.plan, report.stack, report.dtcm.items()
     return {
         "format": 1,
         "elf": report.firmware.path.name,
@@ -240,6 +261,7 @@ def as_json(report: Report) -> dict[str, Any]:
             "chip": report.firmware.chip.sram.size,
             "budget": report.sram_budget,
             "arena": report.arena,
+            **({"dtcm": {part: {"inside": n, "bytes": size} for part, (n, size) in found}} if found else {}),
         },
         "stack": {
             "worst": stack.worst,
