@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from conftest import EXAMPLE, ROOT, Built, build_example
-from pio_build import once, pio
+from PIL import Image
+from pio_build import build, once, pio
 
 from microtrain.base.errors import Error
 from microtrain.base.pio import BOARD, NATIVE, product
@@ -23,6 +25,7 @@ from microtrain.device.client import Device
 from microtrain.elfcheck.rules import check
 from microtrain.emulator import Board, EmulatedPort
 from microtrain.memory_report.firmware import load_firmware
+from microtrain.memory_report.usage import region_use
 
 NUCLEO = "nucleo_f446re"
 SCHEME = EXAMPLE / "scheme.yaml"
@@ -106,6 +109,30 @@ def test_a_build_that_would_look_for_checkpoints_is_stopped(unsaved: Built) -> N
     told = [*command, "/dev/null", "-DMICROTRAIN_CHECKPOINTS=0"]
     done = subprocess.run(told, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_mcunet_fits_a_chip_of_512_kb(tmp_path: Path) -> None:
+    """As docs/hardware.md has it: weights in four bits, the published 49 KB scheme, and records beside it."""
+    data = os.environ.get("MICROTRAIN_DATA")
+    if not data:
+        pytest.skip("MICROTRAIN_DATA is not set: it names the folder with models/ and sets/")
+    images = tmp_path / "photos"
+    images.mkdir()
+    for i, image in enumerate(np.random.default_rng(0).integers(0, 256, (24, 16, 16, 3), np.uint8)):
+        Image.fromarray(image).resize((128, 128)).save(images / f"{i}.png")
+    words = [f"{data}/models/mcunet-5fps.pkl", "--calibration", images, "--classes", "10"]
+    words += ["--scheme", "mcunet-49kb", "--board", NUCLEO, "--weights-bits", "4", "--no-checkpoints"]
+    done = CliRunner().invoke(main, [*map(str, words), "-o", str(tmp_path / "generated")])
+    assert done.exit_code == 0, done.output
+    elf = build(tmp_path / "pio", NUCLEO, tmp_path / "generated")
+    firmware = load_firmware(elf)
+    used = region_use(firmware)
+    assert 262_144 < used["weights"][0] <= 393_216 and used["code"][0] <= 131_072
+    device, rng = Device(EmulatedPort(Board(elf))), np.random.default_rng(1)
+    before = device.sha()
+    device.train(rng.integers(0, 256, (128, 128, 3)).astype(np.uint8), 3)
+    assert device.selftest() and device.sha() != before and int(device.info.records) > 10
 
 
 def test_conversion_says_so(unsaved: Built) -> None:

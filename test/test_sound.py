@@ -408,6 +408,24 @@ def test_other_rows_are_heard_on_the_device(made: Path, tmp_path: Path, text: st
     assert_heard(Learner(shared(tmp_path / "library"), "words"), data / "word3/0.wav", shape)
 
 
+def test_what_a_machine_normally_sounds_like_is_learned(made: Path, tmp_path: Path) -> None:
+    """An autoencoder of rows of vibration, simulated."""
+    layers = nn.Sequential(nn.Flatten(), nn.Linear(120, 8), nn.ReLU(), nn.Linear(8, 120)).eval()
+    path, out = tmp_path / "bearing.pt2", tmp_path / "generated"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.export.save(torch.export.export(layers, (torch.zeros(1, 1, ROWS, 12),)), path)
+    normal, text = tmp_path / "data/normal", VIBRATION.replace("3200", "8000")
+    for i in range(12):
+        write_wav(normal / f"{i}.wav", tone(300.0 + i, parse(text).samples(ROWS)))
+    words = [path, "-o", out, "--task", "anomaly", "--calibration", normal, "--frontend", text]
+    done = CliRunner().invoke(main, [*map(str, words), "--board", "native"])
+    assert done.exit_code == 0, done.output
+    run = ["--data", tmp_path / "data", "--epochs", "1", "--output", tmp_path / "runs"]
+    done = CliRunner().invoke(simulate_main, [str(out), *map(str, run)])
+    assert done.exit_code == 0 and "held-out sounds" in done.output, done.output
+
+
 def assert_heard(learner: Learner, path: Path, shape: Any) -> None:
     """Sound in blocks gives the scores of the rows that NumPy makes of it."""
     needed = shape.sound.samples(ROWS)

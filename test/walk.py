@@ -115,6 +115,8 @@ NOT_RUN = {
     "microtrain convert meter.pt2 --task regression": "test_measured.py",
     "microtrain convert tags.pt2 --task multilabel": "test_measured.py",
     "microtrain convert autoencoder.tflite": "test_anomaly.py",
+    "microtrain convert bearing.pt2": "test_sound.py, with recordings of its own",
+    "microtrain convert mcunet-5fps.pkl": "a slow test of test_no_checkpoints.py",
     "pio run -e camera -t upload": SILICON,
     "microtrain check-board": "test_check_board.py, on emulated boards",
     "pio run -e nucleo_f446re -t upload": SILICON,
