@@ -41,8 +41,9 @@ const char *board_start_cause(void);
 /* Flash for checkpoints: slots that are erased as a whole, to 0xff, and written in words at multiples of 4, each once and
  * then perhaps once more with 0, which clears it. The core may stand still meanwhile, up to 4 s for an erase: bytes that arrive then are lost and counted. */
 enum { BOARD_SLOTS = 2 };
+/* 0: a model's weights may lie there, and nobody asks for slots (convert --no-checkpoints). */
 #ifndef MICROTRAIN_CHECKPOINTS
-#define MICROTRAIN_CHECKPOINTS 1 /* 0: a model's weights may lie there, and nobody asks for slots (convert --no-checkpoints) */
+#define MICROTRAIN_CHECKPOINTS 1
 #endif
 const uint8_t *board_slot(uint32_t slot); /* to read it, 8-byte aligned */
 uint32_t board_slot_bytes(uint32_t slot); /* a multiple of 32 */
