@@ -116,7 +116,7 @@ def external_flash() -> dict[str, str]:
     return next(iter(board.get("external", {}).values()), {}) if chosen else {}
 
 
-def keep_checkpoints() -> None:
+def without_checkpoints() -> None:
     """Tell the linker script of a model that is never saved: weights may lie in the checkpoints' flash."""
     if ("MICROTRAIN_CHECKPOINTS", "0") in env.get("CPPDEFINES", []):
         env.Append(LINKFLAGS=["-Wl,--defsym=NO_CHECKPOINTS=1"])
@@ -175,7 +175,7 @@ def build() -> None:
 
 
 configure_toolchain()
-keep_checkpoints()
+without_checkpoints()
 env.Append(
     BUILDERS={
         "ElfToHex": objcopy("-O ihex", ".hex"),

@@ -225,16 +225,7 @@ def quietest(p: LogMel) -> int:
 def deviations(p: LogMel, x: np.ndarray) -> np.ndarray:
     """RMS of frames about their means, above the floor in OCTAVEs. x: int64 [rows][frame]"""
     square = p.frame * (x * x).sum(axis=1) - x.sum(axis=1) ** 2
-    made: np.ndarray = octaves(square + quietest(p)) - octaves(np.array([quietest(p)]))
-    return made
-
-
-def octaves(v: np.ndarray) -> np.ndarray:
-    """As log2() of int64 numbers below 2^53."""
-    bits = bit_lengths(v)
-    down = bits - LOG_BITS - 1
-    step = np.where(down > 0, v >> np.maximum(down, 0), v << np.maximum(-down, 0))
-    made: np.ndarray = (bits - 1) * OCTAVE + LOGS[step - (1 << LOG_BITS)]
+    made: np.ndarray = log2(square + quietest(p)) - log2(np.array([quietest(p)]))
     return made
 
 
@@ -364,8 +355,9 @@ def energies(power: np.ndarray, shift: np.ndarray, t: Tables) -> np.ndarray:
 
 
 def log2(v: np.ndarray) -> np.ndarray:
-    """OCTAVE times the logarithm of int64 numbers from 1 on."""
+    """OCTAVE times the logarithm of int64 numbers from 1 on, below 2^53."""
     bits = bit_lengths(v)
-    step = (v << (32 - bits)) >> (31 - LOG_BITS)
+    down = bits - LOG_BITS - 1
+    step = np.where(down > 0, v >> np.maximum(down, 0), v << np.maximum(-down, 0))
     made: np.ndarray = (bits - 1) * OCTAVE + LOGS[step - (1 << LOG_BITS)]
     return made

@@ -70,9 +70,10 @@ def keep_used(graph: Graph, found: Found) -> Graph:
     """The graph without nodes whose results the output does not depend on; one warning names their layers."""
     used = needed(graph, {graph.output})
     nodes = tuple(n for n in graph.nodes if used.intersection(n.outputs))
-    gone = [n for n in graph.nodes if n not in nodes and n.op != NORM]
     layers = {n.layer for n in nodes}
-    gone = [n for n in gone if not n.layer or n.layer not in layers]
+    gone = [
+        n for n in graph.nodes if n not in nodes and n.op != NORM and (not n.layer or n.layer not in layers)
+    ]
     names = list(dict.fromkeys(n.name for n in gone if n.layer or recurrent_aten.is_alone(graph, n)))
     if names:
         said = ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
@@ -169,9 +170,8 @@ def _as_layer(graph: Graph, node: Node, norm: Layer) -> Graph:
     weight, bias = (np.broadcast_to(v, (c,)).astype(np.float32) for v in (norm.weight, norm.bias))
     layer = Layer(weight.reshape(c, 1, 1).copy(), bias.copy(), Source(""), seen=norm.seen)
     prefix = norm.source.weight
-    beside = any(
-        n.name == prefix for n in graph.nodes if n is not node
-    )  # its errors have scales of that name
+    # Errors of another node have scales of that name.
+    beside = any(n.name == prefix for n in graph.nodes if n is not node)
     name = f"{prefix}.factor" if beside else f"{prefix}.scale"
     name = f"{name}{graph.nodes.index(node)}" if name in graph.layers else name
     made = replace(node, op=conv.DEPTHWISE, layer=name, name=name, window=Window(1, 1))

@@ -89,7 +89,7 @@ def cepstrum(sound: LogMel) -> Mfcc:
 def vibration(sound: LogMel) -> Vibration:
     """The struct of the RMS."""
     floor = log_mel.quietest(sound)
-    return Vibration(floor=floor, base=int(log_mel.octaves(np.array([floor]))[0]))
+    return Vibration(floor=floor, base=int(log_mel.log2(np.array([floor]))[0]))
 
 
 def memory_bytes(graph: Graph) -> int:
