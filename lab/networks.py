@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from microtrain.convert.ir import Axis, Graph, Input, Layer, Node, Shape, Source, Tensor, Window, out_size
-from microtrain.convert.ops import coded, position, recurrent, unflatten
+from microtrain.convert.ops import coded, position, prototypes, recurrent, unflatten
 from microtrain.convert.ops.attention import ATTENTION
 from microtrain.convert.ops.functions import SIGMOID
 from microtrain.convert.ops.pool_aten import CHANNEL_MAXIMUM, CHANNEL_MEAN
@@ -199,6 +199,13 @@ class Builder:
         channels = self.shape[2]
         pixel = Input("x", (1.0,) * channels, (-128.0,) * channels)
         return Graph("net", pixel, "logits", self.tensors, tuple(self.nodes), self.layers)
+
+
+def of_open_set(graph: Graph, seed: int = 0) -> Graph:
+    """A quantized network with a centre of embeddings, of no samples, for prototypes of its features."""
+    shape = graph.tensors[graph.nodes[-1].inputs[0]].shape
+    stored = np.random.default_rng(seed).integers(-128, 128, (16, *shape)).astype(np.int8)
+    return prototypes.centred(graph, stored)
 
 
 def with_codes(graph: Graph, seed: int = 0, skip: int = 0) -> Graph:

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch.nn import functional as F  # noqa: N812
 
+from microtrain.base.plan import PROTOTYPES
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph, Node, Tensor
-from microtrain.convert.ops import position, reconstruct
+from microtrain.convert.ops import position, prototypes, reconstruct
 from microtrain.convert.ops.curves import NUMBERS
 from microtrain.convert.ops.functions import (
     ABSOLUTE,
@@ -73,6 +74,9 @@ def gradients(executor: Executor, label: Any, loss: str = "cross_entropy") -> di
         if node.op == "head":
             logits = _head(executor, node, values[node.inputs[0]], leaves)
             continue
+        if node.op == prototypes.NAME:
+            logits = _of_prototypes(executor, values[node.inputs[0]])
+            continue
         if node.op == reconstruct.NAME:
             return _of_score(node, graph, values, leaves, label)
         y = graph.tensors[node.outputs[0]]
@@ -103,6 +107,20 @@ def _of_score(
     score = ((y - x) ** 2).mean() / node.factors[0]
     (score * (label == reconstruct.NORMAL)).backward()
     return {key: _grad(leaf, graph, key) for key, leaf in leaves.items()}
+
+
+def _of_prototypes(executor: Executor, x: torch.Tensor) -> torch.Tensor:
+    """Logits: distances of centred embeddings of length 1, and of what is none of them."""
+    env = executor.env
+    sums, distances = (torch.tensor(env.statistics[kind]).double() for kind in PROTOTYPES)
+    sums, counts = sums[:, :-1], sums[:, -1]
+    centre = torch.tensor(env.graph.centre).double() / prototypes.FINE
+    e = F.normalize(x.permute(0, 2, 3, 1).flatten(1) - centre)
+    squares = (e - sums / counts[:, None]).square().sum(1) * counts / (counts + 1)
+    own, total, off, others, away = distances
+    mean, far = total / own, away / others
+    threshold = torch.stack((mean + 5 * off / own, (mean + far) / 2, 0.85 * far)).min()
+    return -torch.cat([threshold[None], prototypes.SHARP * squares])[None]
 
 
 def _nchw(stored: np.ndarray) -> torch.Tensor:

@@ -29,6 +29,7 @@ from product_code_cases import check_product_code as check_product_code  # in CH
 from recurrent_cases import check_recurrent as check_recurrent  # in CHECKS
 
 from lab.networks import coded_weights
+from microtrain.base.plan import DISTANCES, SCORES, SUMS
 from microtrain.convert.ir import Axis, Graph, Input, Node, Tensor, Window
 from microtrain.convert.ops import (
     activations,
@@ -42,6 +43,7 @@ from microtrain.convert.ops import (
     normalise,
     pool,
     position,
+    prototypes,
     reconstruct,
     regression,
     resample,
@@ -958,13 +960,13 @@ def check_reconstruct(twin: Twin, rng: Rng) -> None:
     logits = guard.array((2,), np.float32)
     normal = guard.copy(rng.uniform(0, 2, 2).astype(np.float32))
     twin.lib.reconstruct_fwd_f32(p, y, x, normal, logits)
-    env = Env(graph, {}, values={"y": y, "x": x}, label=label, normal=normal.copy())
+    env = Env(graph, {}, values={"y": y, "x": x}, label=label, statistics={SCORES: normal.copy()})
     reconstruct.FORWARD.run(env, node)
     np.testing.assert_array_equal(logits, env.values["logits"])
     grad = guard.copy(logits)
-    loss, before = twin.lib.loss_score_f32(2, grad, label, normal, grad), env.normal.copy()
+    loss, before = twin.lib.loss_score_f32(2, grad, label, normal, grad), env.statistics[SCORES].copy()
     reconstruct.OPS[1].run(env, Node("loss_score", "score", ("logits",), ("grad",)))
-    np.testing.assert_array_equal(normal, env.normal)
+    np.testing.assert_array_equal(normal, env.statistics[SCORES])
     assert (normal != before).any() == (label == 0)
     assert np.float32(loss) == logits[1] and grad.tolist() == [0.0, float(label == 0)]
     clamp = draw_clamp(rng, (1, 1, n))
@@ -988,6 +990,55 @@ def check_reconstructed_map(twin: Twin, rng: Rng) -> None:
     twin.lib.reconstruct_map_bwd_x_s8(p, c, grad, y, x, clamp_struct(clamp), error_struct(ex))
     guard.check()
     same_error(ex, reconstruct.error(graph, node, grad, (y, x), clamp))
+
+
+def check_prototypes(twin: Twin, rng: Rng) -> None:
+    """Distances of an embedding, the loss of a label, its gradient behind a clamp, and what joins."""
+    shape, classes, guard = (
+        (*draw_sides(rng, 3), int(rng.integers(1, 30))),
+        int(rng.integers(2, 8)),
+        Guarded(),
+    )
+    n, label = int(np.prod(shape)), int(rng.integers(classes))
+    p = prototypes.Prototypes(
+        pixels=shape[0] * shape[1], c=shape[2], classes=classes, unit=-pick(rng, 8, 0.3)
+    )
+    x, centre = draw_s8(rng, shape), (16 * rng.uniform(-128, 127, n)).astype(np.int16)
+    if not rng.integers(4):
+        centre = 16 * x.reshape(-1).astype(np.int16)  # an embedding without a direction
+    counts = pick(rng, rng.integers(0, 3, classes - 1), rng.uniform(0, 40, classes - 1)).astype(np.float32)
+    sums = (
+        np.append(rng.normal(0, 0.3, (classes - 1, n)), np.ones((classes - 1, 1)), axis=1) * counts[:, None]
+    )
+    sums = sums.astype(np.float32)
+    distances = (rng.uniform(0.1, 40, 5)).astype(np.float32)
+    learned = {SUMS: sums.copy(), DISTANCES: distances.copy()}
+    sums, distances = guard.copy(sums), guard.copy(distances)
+    logits = guard.array((classes,), np.float32)
+    twin.lib.prototypes_fwd_f32(p, centre, x, sums, distances, logits)
+    tensors = {"x": Tensor("x", shape, "s8"), "logits": Tensor("logits", (1, 1, classes))}
+    node = Node(prototypes.NAME, prototypes.NAME, ("x",), ("logits",))
+    graph = Graph(
+        "g", Input("x", (1.0,), (0.0,)), "logits", tensors, (node,), {}, centre=tuple(centre.tolist())
+    )
+    e, _ = prototypes.embedding(graph, x)
+    np.testing.assert_array_equal(logits, prototypes.logits_of(p, e, learned))
+    grad = guard.copy(logits)
+    found = twin.lib.loss_prototypes_f32(classes, grad, label, distances, grad)
+    loss, wanted = prototypes.loss(logits, label, learned[DISTANCES])
+    assert np.float32(found) == np.float32(loss)
+    np.testing.assert_array_equal(grad, wanted)
+    np.testing.assert_array_equal(distances, learned[DISTANCES])
+    clamp = draw_clamp(rng, shape)
+    ex = Error(guard.array(shape, np.int8), guard.array((shape[2],), np.float32))
+    scratch = guard.array((twin.lib.prototypes_bwd_x_scratch(p),), np.uint8)
+    ends = (clamp_struct(clamp), error_struct(ex), scratch)
+    twin.lib.prototypes_bwd_x_f32(p, centre, x, grad, sums, *ends)
+    same_error(ex, prototypes.error(p, graph, x, wanted, learned, clamp))
+    twin.lib.prototypes_update_f32(p, centre, x, label, sums)
+    prototypes.join(e, label, learned[SUMS])
+    guard.check()
+    np.testing.assert_array_equal(sums, learned[SUMS])
 
 
 def check_losses(twin: Twin, rng: Rng) -> None:

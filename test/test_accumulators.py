@@ -36,7 +36,7 @@ def one_layer(shape: tuple[int, int, int], c_out: int, k: int = 1, zero: int = -
 def test_no_op_goes_without_its_accumulators() -> None:
     floats = {name for name, op in TABLE.items() if op.accumulators is bounds.no_integers}
     assert floats == {"gather", "error_pass", "error_add", "loss_cross_entropy", "loss_mse"} | {
-        *("loss_score", "loss_huber", "loss_squares", "loss_labels"),
+        *("loss_score", "loss_huber", "loss_squares", "loss_labels", "loss_prototypes"),
         *("reconstruct_bwd_x", "reconstruct_map_bwd_x", "position_bwd_x", "upsample"),
         *("concat", "take", "error_take", "unflatten", "unflatten_bwd_x"),
         *("channel_mean_bwd_x", "channel_max_bwd_x"),

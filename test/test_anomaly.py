@@ -16,6 +16,7 @@ from test_gradients import LEAST, cosines, everything
 from torch import nn
 
 from lab.attack.tflite_files import Int8
+from microtrain.base.plan import SCORES
 from microtrain.convert.cli import main
 from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.batched import run_float, run_int8
@@ -142,7 +143,7 @@ def test_the_threshold_follows_what_is_normal(tmp_path: Path) -> None:
     executor = Executor(everything(calibrated(quantized, known)).graph)
     other = louder(samples(300, 4))
     first = scores(executor, other[:60])
-    assert (first > threshold(executor.env.normal)).mean() > 0.9
+    assert (first > threshold(executor.env.statistics[SCORES])).mean() > 0.9
     for label in (ANOMALY, NORMAL):
         before = executor.trainables()
         for step, image in enumerate(other):
@@ -150,9 +151,9 @@ def test_the_threshold_follows_what_is_normal(tmp_path: Path) -> None:
             executor.backward(label, Sgd(0.0, 0.0, 0.0, 1, step))
         assert (executor.trainables() == before) == (label == ANOMALY)
     found = scores(executor, louder(samples(300, 5)))
-    mean, apart = executor.env.normal
+    mean, apart = executor.env.statistics[SCORES]
     assert mean == pytest.approx(found.mean(), rel=0.3) and apart == pytest.approx(0.8 * found.std(), rel=0.4)
-    assert (found > threshold(executor.env.normal)).mean() < 0.1
+    assert (found > threshold(executor.env.statistics[SCORES])).mean() < 0.1
 
 
 def convert(*words: object) -> tuple[int, str]:

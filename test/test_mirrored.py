@@ -11,7 +11,7 @@ from microtrain.convert import ir, obstacles, options
 from microtrain.convert.ops import stream, unit, work
 from microtrain.device import answers, link, protocol, votes
 from microtrain.emulator import port
-from microtrain.simulate import guard, machine, replay
+from microtrain.simulate import guard, machine
 
 MIRRORED = (
     ("include/board.h", "BOARD_BAUD_DEFAULT", link.DEFAULT_BAUD),
@@ -31,7 +31,7 @@ MIRRORED = (
     ("src/kernels/grouped.c", "CHUNK", unit.CHUNK),
     ("src/runtime/guard.h", "GUARD_LIMIT", guard.LOSS_MOST),
     ("src/runtime/guard.h", "GUARD_STEPS", guard.STEPS),
-    ("src/runtime/replay.h", "REPLAY_DEFAULT", replay.DEFAULT),
+    ("src/runtime/replay.h", "REPLAY_DEFAULT", answers.REPLAY_DEFAULT),
     ("src/runtime/session.c", "SEED_DEFAULT", machine.SEED),
     ("src/runtime/session.h", "IMAGE_ROWS", ir.SIDE_MOST),
     ("src/runtime/session.h", "IMAGE_ROW_BYTES", obstacles.MOST_ROW_BYTES),

@@ -38,6 +38,7 @@ from microtrain.convert.ops.table import (
     no_facts,
     no_macs,
     no_scratch,
+    no_statistics,
     no_structs,
     no_tables,
     shape_of_input,
@@ -206,6 +207,7 @@ def flip_ops() -> Iterator[Op]:
         arrays=no_arrays,
         facts=no_facts,
         parallel=lambda run, step, x: -x,
+        statistics=no_statistics,
     )
     yield BackwardOp(
         "flip_bwd_x",

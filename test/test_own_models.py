@@ -20,6 +20,7 @@ from microtrain.convert.execute.batched import run_float, run_int8
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.quantize.ptq import Choices, quantize_model
+from microtrain.convert.tasks import headed
 
 Forward = Callable[["Own", torch.Tensor], Any]
 
@@ -356,4 +357,4 @@ def test_several_heads_are_told_to_be_one(tmp_path: Path) -> None:
     with pytest.raises(
         ConvertError, match=r"ends with .*concat.*: one for all outputs, in the place of several"
     ):
-        read(save(Heads().eval(), (6,), tmp_path / "net.pt2"), (6,))
+        headed(read(save(Heads().eval(), (6,), tmp_path / "net.pt2"), (6,)))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lab.networks import Builder, varied_network, with_codes
+from lab.networks import Builder, of_open_set, varied_network, with_codes
 from lab.sizes.networks import OTHERS, SCHEMES, Excited, map_again, quantized, samples
 from microtrain.base.paths import ROOT
 from microtrain.convert.frontends.module import LoadedModel, load_model
@@ -319,6 +319,15 @@ def closed_again(folder: Path) -> Iterator[Named]:
         yield f"{loss}{classes}", compile_graph(own, replace(SCHEMES[2], loss=loss), classes)
 
 
+def open_sets() -> Iterator[Named]:
+    """Prototypes of few and of many classes and values."""
+    for number, (classes, c, side) in enumerate(product((2, 5, 30), (3, 20, 90), (1, 4))):
+        b = Builder(np.random.default_rng(number), (9, 9, 3))
+        x = b.conv("x", c, 3, 2)
+        graph = b.finish(x if side > 1 else b.pool("avgpool", x, b.tensors[x].shape[0], 1), classes)
+        yield f"open{number}", compile_graph(of_open_set(graph, number), SCHEMES[2], classes)
+
+
 def large() -> Iterator[Named]:
     """Inverted bottlenecks as wide as those of MobileNetV2."""
     for seed, scheme in enumerate((SCHEMES[2], SCHEMES[4])):
@@ -426,6 +435,7 @@ SOURCES: dict[str, Callable[[Path], Iterator[Named]]] = {
     "over_time": lambda _: over_time(),
     "activated": activated,
     "closed_again": closed_again,
+    "open_sets": lambda folder: open_sets(),
     "wide": lambda _: wide(),
     "vectors": lambda _: vectors(),
     "strided": lambda _: strided(),

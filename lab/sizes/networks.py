@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lab.networks import with_codes
+from lab.networks import of_open_set, with_codes
 from microtrain.base.sound import parse
 from microtrain.convert.emit import tables
 from microtrain.convert.frontends.module import LoadedModel, load_model
@@ -188,6 +188,8 @@ def samples(root: Path, folder: Path) -> Iterator[Compiled]:
     for scheme in SCHEMES[:3]:
         yield compile_graph(with_codes(graphs[2]), scheme, CLASSES)
     yield from with_targets(graphs[0])
+    for scheme in SCHEMES[:3]:
+        yield compile_graph(of_open_set(graphs[0]), scheme, CLASSES)
     again = (autoencoder(folder), map_again(folder), narrow_again(folder))
     for normal, scheme in product(again, (SCHEMES[2], SCHEMES[3], SCHEMES[4])):
         yield compile_graph(normal, scheme, 2)

@@ -20,9 +20,11 @@ from lab.sizes.firmware import flash_bytes, sram_bytes, written
 from microtrain.base.paths import ROOT
 from microtrain.base.terminal import say
 from microtrain.convert import boards, check
+from microtrain.convert.frontends.module import LoadedModel
 from microtrain.convert.loading import load
 from microtrain.convert.pipeline import ALL_PASSES
 from microtrain.convert.scheme import Scheme
+from microtrain.convert.tasks import headed
 
 from .cases import CASES, Case
 
@@ -93,12 +95,19 @@ def true_sizes(path: Path, checked: check.Checked) -> dict[str, int]:
     return {"flash": flash_bytes(elf), "sram": sram_bytes(elf)}
 
 
+def opened(path: Path) -> LoadedModel:
+    """As a conversion has it that learns classes."""
+    loaded = load(path, False, None)
+    headed(loaded.graph)
+    return loaded
+
+
 def looked_at(case: Case, built: bool) -> dict[str, Any]:
     """One row: the answer, how long it took, and what is true."""
     network, path = exported(case, WORK)
     limits = boards.limits(boards.find(), None, None)
     start, worked = time.monotonic(), time.process_time()
-    checked = check.check(path, check.Asked(lambda: load(path, False, None), limits))
+    checked = check.check(path, check.Asked(lambda: opened(path), limits))
     seconds = {"seconds": round(time.monotonic() - start, 1)}
     seconds["processor_seconds"] = round(time.process_time() - worked, 1)
     estimated = {"weights": checked.weights, "flash": checked.flash, "sram": checked.sram}

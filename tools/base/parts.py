@@ -2,7 +2,7 @@
 
     weight  int8 and its fraction bits    unit: 2^-bits of the int8 unit, -127 * 2^bits .. 127 * 2^bits
     bias    int16                         unit: the board's own, 2^k of the layer's sum, -32767 .. 32767
-    floats  float32: head, scores         unit: 2^-20, -2^30 .. 2^30
+    floats  float32: head, statistics     unit: 2^-20, -2^30 .. 2^30
 
 Sums of integers have no order, so an average is the same bits whatever came first.
 """
@@ -16,10 +16,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from .plan import SCORES
+from .plan import STATISTICS
 
 HEAD_KINDS = ("head_weight", "head_bias")
-FLOATS = (*HEAD_KINDS, SCORES)
+FLOATS = (*HEAD_KINDS, *STATISTICS)
 HEAD_BITS = 20
 HEAD_LIMIT = 1 << 30
 BIAS_LIMIT = 32767

@@ -24,6 +24,8 @@ GUESSES = {REGRESSION: 65535, MULTILABEL: 2}  # classes whose guessing costs as 
 HIGH = 65535  # the same of an autoencoder: scores of another machine are high before they are learned
 OWN_HEAD = "until.head"  # the layer that `convert --until` adds: no part of the model's file
 SCORES = "normal"  # a kind of trainable: which scores of an autoencoder are (kernels/reconstruct.h)
+SUMS, DISTANCES = PROTOTYPES = ("sums", "distances")  # of embeddings (kernels/prototypes.h)
+STATISTICS = (SCORES, *PROTOTYPES)  # kinds of trainables that no gradient moves
 LITE = ".lite_residual."  # in the names of what a module beside a block is made of
 MADE_BY = "`microtrain convert MODEL.pt` writes it; --plan names it."
 
@@ -179,7 +181,7 @@ class Trained:
 
     name: str
     layer: str
-    kind: Annotated[str, OneOf(("weight", "fraction", "bias", "head_weight", "head_bias", SCORES))]
+    kind: Annotated[str, OneOf(("weight", "fraction", "bias", "head_weight", "head_bias", *STATISTICS))]
     dtype: Annotated[str, OneOf(("s8", "u4", "s16", "f32"))]
     shape: Shape
     offset: Count
@@ -398,6 +400,11 @@ class Plan:
     def guesses(self) -> int:
         """Classes whose guessing costs as much as the model's."""
         return guesses(self.scheme.task, {t.kind for t in self.trainables.tensors}, self.classes)
+
+    @property
+    def known(self) -> int:
+        """Classes of an open set that there is room for, beside 0, which is none of them; 0: it is none."""
+        return self.classes - 1 if any(t.kind == SUMS for t in self.trainables.tensors) else 0
 
     def alive(self, step: int) -> list[Tensor]:
         """Tensors in use at a step, the largest first."""

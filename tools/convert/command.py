@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from .default_scheme import beside_records, largest
 from .emit.document import flash_total
 from .emit.explain import print_waterfall
 from .export.write import export, said
+from .frontends.endings import LONGER
 from .frontends.module import LoadedModel
 from .imprinting import compile_imprinting
 from .ir import Graph
@@ -25,7 +28,7 @@ from .loading import load, quantized_with_report
 from .memory import replay
 from .memory.imprint import Request, features_of
 from .ops import hop
-from .options import FIXED, NATIVE, TASKS, Wanted
+from .options import FIXED, NATIVE, OPEN_SET, TASKS, Wanted
 from .outside import place_outside
 from .passes.recompute import recomputed
 from .pipeline import Compiled, Passes, Room
@@ -71,8 +74,9 @@ def run(model: Path, wanted: Wanted) -> bool:
 
 
 def choices_of(loaded: LoadedModel, wanted: Wanted) -> Choices:
-    """How the model is quantized. Where it is already, the images are for codes of records or of weights."""
-    learned = replay_of(wanted, False) is not None or compresses(wanted)
+    """How the model is quantized. Where it is already, the images are for codes of records or of weights, or
+    for the centre of embeddings."""
+    learned = replay_of(wanted, False) is not None or compresses(wanted) or wanted.task == OPEN_SET
     for_codes = learned and (loaded.kind == "checkpoint" or knows_ranges(loaded.graph))
     return Choices(None if for_codes else wanted.calibration, wanted.rule, wanted.correct)
 
@@ -107,7 +111,10 @@ def said_of(loaded: LoadedModel, choices: Choices) -> tuple[Line, ...]:
 
 def loaded_as(model: Path, wanted: Wanted) -> LoadedModel:
     given = wanted.normalisation, wanted.calibration, wanted.logits
-    loaded = load(model, wanted.trust, wanted.input_shape, *given)
+    with warnings.catch_warnings():
+        if wanted.task == OPEN_SET:  # whose embeddings have length 1
+            warnings.filterwarnings("ignore", re.escape(LONGER))
+        loaded = load(model, wanted.trust, wanted.input_shape, *given)
     return tasks.opened(ending_at(loaded, wanted.until) if wanted.until else loaded, wanted)
 
 
@@ -160,6 +167,7 @@ def may_remember(wanted: Wanted) -> bool:
     """
     alone = not (wanted.check or wanted.library or wanted.fleet or wanted.hop)
     looks = wanted.task == TASKS[0] and wanted.imprint.group != 0 and not wanted.head_rows
+    looks = looks or wanted.task == OPEN_SET
     return alone and looks and wanted.board_name != NATIVE
 
 
@@ -179,7 +187,8 @@ def classes_of(graph: Graph, wanted: Wanted) -> int:
     given = given_classes(wanted)
     if not tasks.by_targets(wanted):
         obstacles.refuse(f"{graph.name} cannot learn", obstacles.one_output(graph, given))
-    return given or graph.tensors[graph.output].channels
+    known = given or graph.tensors[graph.output].channels
+    return known + 1 if wanted.task == OPEN_SET else known
 
 
 def given_classes(wanted: Wanted) -> int | None:
@@ -221,7 +230,7 @@ def keeps(compiled: Compiled, limits: boards.Limits) -> bool:
     """Whether there is room for the replay buffer that nobody asked for."""
     flash = flash_total(compiled.graph, limits.board_name)
     fits = limits.sram is not None and compiled.sram <= limits.sram and not recomputed(compiled.graph)
-    used = compiled.records > 0 and compiled.graph.imprint > 0
+    used = compiled.records > 0 and (compiled.graph.imprint > 0 or bool(compiled.graph.centre))
     return fits and used and (limits.flash is None or flash <= limits.flash)
 
 

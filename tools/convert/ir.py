@@ -232,6 +232,11 @@ class Node:
     again: str = ""
 
     @property
+    def owner(self) -> str:
+        """Whose constants and trainables it uses: its layer's, or its own where it has none."""
+        return self.layer or self.name
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """Every tensor that must be alive: the inputs and the mask of the clamp."""
         mask = self.clamp.mask if self.clamp else None
@@ -311,6 +316,7 @@ class Graph:
     fixed     convolutions are requantized in fixed point (numeric.fixed_outputs), not in float32
     ending    op at the end of the network that was left out, as a loss applies it: "softmax", say; ""
     hop       rows by which a window moves on, keeping the others (ops/hop.py); 0: each comes whole
+    centre    of an open set: that of embeddings, in 16ths of stored units (ops/prototypes.py); (): none
     """
 
     name: str
@@ -329,6 +335,7 @@ class Graph:
     units: Units | None = None
     ending: str = ""
     hop: int = 0
+    centre: tuple[int, ...] = ()
     fleet: int = 0
     compression: Compression | None = None
     saves: bool = True

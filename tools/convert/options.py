@@ -29,7 +29,9 @@ PART_MAX = 64  # values that share a byte (PRODUCT_CODE_PART_MAX)
 NATIVE = "native"
 FIXED = "fixed"
 ANOMALY = "anomaly"
-TASKS = ("classify", ANOMALY, REGRESSION, MULTILABEL)
+OPEN_SET = "open-set"
+TASKS = ("classify", ANOMALY, REGRESSION, MULTILABEL, OPEN_SET)
+FEATURES, OUTPUT = EMBEDDINGS = ("features", "output")
 REQUANTIZE = ("float", FIXED)
 LOSSES = {"huber": "huber", "mse": "squares"}  # of a regression, and what a scheme calls them
 
@@ -254,8 +256,9 @@ class Wanted:
         default=TASKS[0],
         show_default=True,
         help="What is learned: to tell classes apart; what is normal, by an autoencoder, which must make as "
-        "many numbers as it takes, and whose --calibration needs normal samples; numbers; or labels that "
-        "hold or not, each for itself.",
+        "many numbers as it takes, and whose --calibration needs normal samples; numbers; labels that "
+        "hold or not, each for itself; or classes that come as they come, by the distances of embeddings, "
+        "and what is none of them.",
     )
     loss: str | None = option(
         "--loss",
@@ -264,8 +267,15 @@ class Wanted:
     )
     classes: int | None = option(
         "--classes",
-        type=click.IntRange(1, 65535),
-        help="Classes, or labels, of the new task; the model's own if not given.",
+        type=click.IntRange(1, 65534),
+        help="Classes, or labels, of the new task; the model's own if not given. Of an open set as many as "
+        "there may ever be.",
+    )
+    embedding: str | None = option(
+        "--embedding",
+        type=click.Choice(EMBEDDINGS),
+        help="Of an open set: what the last linear layer reads, or what the model makes. [features, where it "
+        "ends in a linear layer, as classifiers do; else its output]",
     )
     until: str | None = option(
         "--until",

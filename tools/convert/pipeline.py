@@ -17,7 +17,7 @@ from .memory.fleet import fleet_bytes, room_of
 from .memory.imprint import features_of
 from .memory.plan import GAP, Plan, busiest, fits, peak
 from .memory.replay import Request, buffer_bytes, with_record
-from .ops import forward_op, has_head
+from .ops import forward_op, has_head, prototypes
 from .ops.losses import task_of
 from .ops.table import Learns
 from .passes.accumulators import prove, warn_coarse
@@ -114,8 +114,8 @@ def sparse_graph(quantized: Graph, scheme: Scheme, classes: int) -> Graph:
 
     Raises ConvertError where an integer of a kernel could overflow.
     """
-    graph = verify(with_head(quantized, classes, scheme.head) if has_head(quantized) else quantized)
-    if not (has_head(graph) or scheme.biases or scheme.weights):
+    graph = verify(ended(quantized, scheme, classes))
+    if not (has_head(graph) or graph.centre or scheme.biases or scheme.weights):
         scheme = replace(scheme, biases=1)  # without a head that much there is to learn
     graph = verify(apply(graph, scheme))
     if scheme.lite:
@@ -213,6 +213,13 @@ class Room:
 
     def holds(self, scheme: Scheme, passes: Passes) -> bool:
         return self.needed(scheme, passes) <= self.sram
+
+
+def ended(quantized: Graph, scheme: Scheme, classes: int) -> Graph:
+    """The graph with the end of the new task: prototypes, or a head; an autoencoder has its own."""
+    if quantized.centre:
+        return prototypes.closed(quantized, classes)
+    return with_head(quantized, classes, scheme.head) if has_head(quantized) else quantized
 
 
 def with_head(graph: Graph, classes: int, start: HeadStart) -> Graph:

@@ -7,21 +7,35 @@ from dataclasses import replace
 import numpy as np
 
 from microtrain.base.sound import LogMel
+from microtrain.base.terminal import say
 from microtrain.samples import log_mel
 
 from .defaults import RATE, SCORE_RATE
 from .execute.batched import batches, run_int8
 from .frontends.endings import headless
+from .frontends.found import together
 from .frontends.module import LoadedModel
 from .ir import ConvertError, Graph
-from .ops import has_head, hop
+from .ops import has_head, hop, prototypes
+from .ops.lengths_aten import UNIT
 from .ops.reconstruct import ANOMALY as SCORE
 from .ops.reconstruct import ENDINGS, calibrated, closed
 from .ops.regression import measured
-from .options import ANOMALY, FIXED, LOSSES, MULTILABEL, REGRESSION, TASKS, Wanted
+from .options import (
+    ANOMALY,
+    FIXED,
+    LOSSES,
+    MULTILABEL,
+    OPEN_SET,
+    OUTPUT,
+    REGRESSION,
+    TASKS,
+    Wanted,
+)
 from .quantize.ptq import calibration_images
 from .scheme import Scheme
 from .trainables import HeadStart
+from .weights import weights_of
 
 LABELS = "labels"  # the loss of a scheme
 
@@ -35,7 +49,11 @@ def refuse(wanted: Wanted) -> None:
     """ConvertError for options that do not go with the task, or with one another."""
     if wanted.loss and wanted.task != REGRESSION:
         raise ConvertError("--loss is of a regression: add --task regression, or leave it out")
-    if wanted.classes == 1 and wanted.task != MULTILABEL:
+    if wanted.embedding and wanted.task != OPEN_SET:
+        raise ConvertError("--embedding is of an open set: add --task open-set, or leave it out")
+    if wanted.task == OPEN_SET:
+        refuse_open(wanted)
+    if wanted.classes == 1 and wanted.task not in (MULTILABEL, OPEN_SET):
         raise ConvertError("one class leaves nothing to tell apart: give --classes 2 or more")
     if wanted.task == REGRESSION and wanted.classes:
         raise ConvertError("a regression keeps the model's outputs, as their units are: leave --classes out")
@@ -44,12 +62,32 @@ def refuse(wanted: Wanted) -> None:
         raise ConvertError("the library requantizes in float32: leave --requantize fixed out with --library")
     if by_targets(wanted) and asked:
         raise ConvertError(f"records of --replay hold no targets yet: leave it out with --task {wanted.task}")
-    if wanted.until and (not wanted.classes or wanted.head_rows or wanted.task not in (TASKS[0], MULTILABEL)):
+    if wanted.until and (
+        not wanted.classes or wanted.head_rows or wanted.task not in (TASKS[0], MULTILABEL, OPEN_SET)
+    ):
         raise ConvertError(
             "--until makes a new head: give --classes with it, and no --head-rows or other --task"
         )
     if by_targets(wanted) and wanted.imprint.group:
         raise ConvertError(f"--imprint makes a head of classes: leave it out with --task {wanted.task}")
+
+
+def refuse_open(wanted: Wanted) -> None:
+    """ConvertError for options that do not go with an open set."""
+    if wanted.classes is None:
+        raise ConvertError(
+            "--task open-set needs --classes N, for how many classes there is to be room: each takes 4 bytes "
+            "of SRAM for each number of an embedding"
+        )
+    if wanted.head_rows:
+        raise ConvertError(
+            "--head-rows are of a head, in whose place an open set has prototypes: leave it out"
+        )
+    if wanted.imprint.group:
+        raise ConvertError(
+            "--imprint makes a head of classes: leave it out with --task open-set, which knows a class "
+            "from its first sample on"
+        )
 
 
 def opened(loaded: LoadedModel, wanted: Wanted) -> LoadedModel:
@@ -60,7 +98,10 @@ def opened(loaded: LoadedModel, wanted: Wanted) -> LoadedModel:
             f"{loaded.graph.name} ends with a {ending}, which no loss of --task {wanted.task} applies: its "
             "last layer must make the numbers themselves; train the network without"
         )
-    graph = closed(loaded.graph) if wanted.task == ANOMALY else headed(loaded.graph)
+    if wanted.task == OPEN_SET:
+        graph = embedding(loaded.graph, wanted.embedding)
+    else:
+        graph = closed(loaded.graph) if wanted.task == ANOMALY else headed(loaded.graph)
     graph = hearing(graph, wanted.sound)
     return replace(loaded, graph=graph if wanted.hop is None else hop.checked(graph, wanted.hop))
 
@@ -68,7 +109,22 @@ def opened(loaded: LoadedModel, wanted: Wanted) -> LoadedModel:
 def headed(graph: Graph) -> Graph:
     """The graph, if it ends in a head; only an autoencoder may do without."""
     if not has_head(graph):
-        raise headless(graph)
+        raise together(graph.name, [headless(graph)], weights_of(graph))
+    return graph
+
+
+def embedding(graph: Graph, asked: str | None) -> Graph:
+    """The graph with a head that reads the embedding. asked: features or output, None: not said"""
+    own = has_head(graph)
+    if not own or graph.ending == UNIT or asked == OUTPUT:
+        graph = prototypes.passed_on(graph)
+    values = graph.tensors[graph.nodes[-1].inputs[0]].elements
+    maker = graph.producer(graph.nodes[-1].inputs[0])
+    name = maker.name if maker is not None else "the input"
+    other = ""
+    if own and asked is None and graph.ending != UNIT:
+        other = f"; --embedding output takes the {graph.tensors[graph.output].channels} of its last layer"
+    say(f"embedding   {values} numbers that {name} makes{other}", err=True)
     return graph
 
 
@@ -88,14 +144,29 @@ def hearing(graph: Graph, sound: LogMel | None) -> Graph:
 
 def measured_by(quantized: Graph, loaded: LoadedModel, wanted: Wanted) -> Graph:
     """With what the task takes from typical samples: a threshold, or the units of outputs."""
-    if wanted.task not in (ANOMALY, REGRESSION):
+    if wanted.task not in (ANOMALY, REGRESSION, OPEN_SET):
         return quantized
     samples = calibration_images(quantized, loaded.calibration, wanted.calibration)
+    if wanted.task == OPEN_SET:
+        return prototypes.centred(quantized, embeddings_of(quantized, samples))
     parts = [run_int8(quantized, batch) for batch in batches(quantized, samples, "scoring typical samples")]
     outputs = np.concatenate(parts).reshape(len(samples), -1)
     if wanted.task == ANOMALY:
         return calibrated(quantized, outputs[:, SCORE])
     return measured(quantized, outputs[:, list(wanted.head_rows)] if wanted.head_rows else outputs)
+
+
+def embeddings_of(quantized: Graph, samples: np.ndarray) -> np.ndarray:
+    """What the last layer of a quantized graph reads of samples, int8 [samples, h, w, c]."""
+    name, found = quantized.nodes[-1].inputs[0], list[np.ndarray]()
+
+    def see(tensor: str, stored: np.ndarray) -> None:
+        if tensor == name:
+            found.append(stored.copy())
+
+    for batch in batches(quantized, samples, "embedding typical samples"):
+        run_int8(quantized, batch, see)
+    return np.concatenate(found)
 
 
 def head_of(wanted: Wanted, scheme: Scheme | None) -> HeadStart:

@@ -8,13 +8,12 @@ from itertools import accumulate
 
 import numpy as np
 
-from microtrain.base.plan import SCORES, guesses
+from microtrain.base.plan import guesses
 
 from .ir import ConvertError, Graph, Layer, Node, Source, split_weight
-from .ops import forward_op, reconstruct, saves
+from .ops import forward_op, saves
 from .ops.conv_constants import bias_scale
 from .ops.losses import task_of
-from .ops.table import Learns
 
 HEAD_SEED = 0
 HeadStart = str | tuple[int, ...]  # "zeros", "random", "keep", or rows of the model's own head
@@ -24,7 +23,7 @@ HeadStart = str | tuple[int, ...]  # "zeros", "random", "keep", or rows of the m
 class Trainable:
     """One tensor of the block.
 
-    kind      weight, fraction, bias, head_weight or head_bias; normal, of the scores of an autoencoder
+    kind      weight, fraction, bias, head_weight or head_bias, or one of STATISTICS (base/plan.py)
     dtype     s8, u4 (two fractions a byte), s16 or f32
     channels  trained input channels (depthwise: channels), None: all
     scale     real value per unit, one per channel; None for the float head
@@ -73,18 +72,17 @@ def layout(graph: Graph) -> tuple[Trainable, ...]:
                     dead=() if layer.dead is None else tuple(int(c) for c in np.flatnonzero(layer.dead)),
                 )
             )
-    layers = (node for node in graph.forward_layers if not saves(node))
-    result += [_of_scores(node) for node in layers if forward_op(node).learns is Learns.NORMAL]
+    for node in graph.forward_layers:
+        found = {} if saves(node) else forward_op(node).statistics(graph, node)
+        result += [_of_statistics(node, kind, values) for kind, values in found.items()]
     return _placed(sorted(result, key=lambda item: not any(item.data)))
 
 
-def _of_scores(node: Node) -> Trainable:
-    values = reconstruct.normal_scores(node)
-    name, nowhere = f"{node.name}.{SCORES}", Source("")
+def _of_statistics(node: Node, kind: str, values: np.ndarray) -> Trainable:
     return Trainable(
-        name=name,
+        name=f"{node.name}.{kind}",
         layer=node.name,
-        kind=SCORES,
+        kind=kind,
         dtype="f32",
         shape=values.shape,
         offset=0,
@@ -92,7 +90,7 @@ def _of_scores(node: Node) -> Trainable:
         channels=None,
         scale=None,
         base=None,
-        source=nowhere,
+        source=Source(""),
         dead=(),
     )
 

@@ -13,11 +13,10 @@ def verify(graph: Graph) -> Graph:
     layer's weights change only after everything that reads them as they were.
     """
     written = {graph.input.tensor}
-    changed: dict[str, list[Node]] = {}  # layer -> what has changed it so far
+    changed: dict[str, list[Node]] = {}  # owner -> what has used it so far
     for node in graph.nodes:
         _check_node(graph, node, written)
-        if node.layer is not None:
-            _check_order(node, changed.setdefault(node.layer, []))
+        _check_order(node, changed.setdefault(node.owner, []))
         written.update(node.outputs)
     if graph.output not in written:
         raise ValueError(f"{graph.name}: nothing writes the output {graph.output}")

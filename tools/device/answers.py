@@ -12,6 +12,7 @@ from microtrain.samples.kind import told
 
 REPLAY_MAX = 100  # of firmware/src/serial/handlers.h: replayed steps in one go
 NO_IMPRINT = "there are no statistics of features: convert the model with --imprint."
+REPLAY_DEFAULT = 4  # of replay.h: replayed steps behind each new one
 NO_HOP = "windows do not overlap: convert the model with --hop."
 NO_RECORDS = "there is no replay buffer: convert the model with --replay."
 
@@ -25,6 +26,7 @@ class Info:
     records    of the replay buffer, 0: none
     imprint    features of which the covariance is kept together, 0: no statistics of features
     task       what is learned from targets (plan.Scheme.task); "": it learns from labels
+    known      classes of an open set that there is room for beside what is none of them; 0: it is none
     hop        rows by which a window moves on, 0: each comes whole
     gate       loss below which a step learns nothing, 0: every step is taken
     fleet      bytes of an update that the board makes itself, 0: its gateway makes them
@@ -45,6 +47,12 @@ class Info:
     hop: int = 0
     fleet: int = 0
     gate: float = 0.0
+    known: int = 0
+
+    @property
+    def looks(self) -> bool:
+        """Whether one look at each sample tells it something: for a head, or for prototypes."""
+        return self.imprint > 0 or self.known > 0
 
 
 @dataclass(frozen=True)
@@ -109,4 +117,5 @@ def parse_info(said: dict[str, str]) -> Info:
         hop=int(said.get("hop", 0)),
         fleet=int(said.get("fleet", 0)),
         gate=float(said.get("gate", 0)),
+        known=int(said.get("known", 0)),
     )

@@ -12,6 +12,7 @@ import numpy as np
 from microtrain.base.options import Number, collected
 from microtrain.base.progress import Bars
 from microtrain.base.terminal import Sentences, say
+from microtrain.samples.kind import UNKNOWN
 from microtrain.samples.source import Dataset, load, scan
 
 from . import monitor as terminal
@@ -92,7 +93,9 @@ def info(target: Target) -> None:
             "board": about.board,
             "model": f"{about.model} {about.model_id}",
             "input": f"{h} x {w} x {c}",
-            "outputs" if about.task else "classes": about.classes,
+            "outputs" if about.task else "classes": f"{about.known} and {UNKNOWN}"
+            if about.known
+            else about.classes,
             **({"task": about.task} if about.task else {}),
             "arena": f"{about.arena_bytes} bytes",
             "replay": f"{about.records} records" if about.records else "no buffer",
@@ -217,11 +220,12 @@ def teach(
 def imprint_command(target: Target, folder: Path, test_folder: Path | None) -> None:
     """Look once at each sample in FOLDER and make the head of that, without training.
 
-    FOLDER is as for train. What the head knew before is replaced.
+    FOLDER is as for train. What the head knew before is replaced; prototypes of an open set go on from
+    what they are.
     """
     with target.connect() as device:
         training, testing = scanned(device, folder, test_folder)
-        imprints(True, device.info.imprint > 0, fresh=True)
+        imprints(True, device.info.looks, fresh=True)
         target.hurry(device)
         results = []
         with Bars() as bars:
@@ -232,15 +236,17 @@ def imprint_command(target: Target, folder: Path, test_folder: Path | None) -> N
             if testing is not None:
                 results.append(("after", evaluate(device, testing, shown)))
         seen = f"{len(training.samples)} {training.noun}s"
-        say(f"the head knows {classes} classes from {seen}, sha256 {device.sha()}")
+        what = "prototypes are of" if device.info.known else "the head knows"
+        say(f"{what} {classes} classes from {seen}, sha256 {device.sha()}")
     for when, result in results:
         say(f"{when}: {result.accuracy:.1%} of {result.total} held-out {training.noun}s")
 
 
 def scanned(device: Device, folder: Path, test_folder: Path | None) -> tuple[Dataset, Dataset | None]:
     """Samples to learn from and, where they are named, those to be tested with, of the same classes."""
-    training = scan(folder, device.info.classes)
-    testing = scan(test_folder, device.info.classes) if test_folder is not None else None
+    classes, known = device.info.classes, device.info.known
+    training = scan(folder, classes, known=known)
+    testing = scan(test_folder, classes, known=known) if test_folder is not None else None
     if testing is not None and testing.classes != training.classes:
         raise DeviceError(f"{folder} and {test_folder} have different class folders: name them alike.")
     return training, testing
@@ -248,6 +254,8 @@ def scanned(device: Device, folder: Path, test_folder: Path | None) -> tuple[Dat
 
 def imprint_first(device: Device, wanted: bool | None) -> bool:
     """Whether a session begins with a new head; says so where it does not though it could."""
+    if device.info.known:  # prototypes go on from what they are
+        return wanted is not False
     able, steps = device.info.imprint > 0, int(device.stats()["steps"])
     if able and steps and wanted is None:
         say(f"the head stays, as the device has taken {steps} steps; --imprint makes a new one first")
@@ -265,7 +273,7 @@ def eval_command(target: Target, folder: Path, limit: int) -> None:
             target.hurry(device)
             teaching.evaluate(device, folder, limit)
             return
-        dataset = scan(folder, device.info.classes)
+        dataset = scan(folder, device.info.classes, known=device.info.known)
         target.hurry(device)
         with Bars() as bars:
             result = evaluate(device, dataset, Shown(bars), limit=limit)

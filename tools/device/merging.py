@@ -18,7 +18,7 @@ import numpy as np
 
 from microtrain.base import weight_norm
 from microtrain.base.mirrored import mirrored
-from microtrain.base.plan import HWC, MIRRORED, SCORES, TURNED, Plan, Trained, block_of
+from microtrain.base.plan import HWC, MIRRORED, STATISTICS, TURNED, Plan, Trained, block_of
 from microtrain.base.rows import by_channels, by_pixels
 
 from .errors import DeviceError
@@ -56,7 +56,7 @@ def merge(plan: Plan, arrays: Arrays, state: State) -> tuple[State, list[str]]:
     state = {name: ways.get(name, np.asarray)(values) for name, values in state.items()}
     state |= {name: by_pixels(state[name], shape) for name, shape in rows.items() if name in state}
     for t in plan.trainables.tensors:
-        if t.kind == SCORES:  # no parameter
+        if t.kind in STATISTICS:  # no parameter
             continue
         if not t.source.weight:
             raise DeviceError(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from microtrain.base.files import replacing
-from microtrain.base.plan import OWN_HEAD, SCORES, Plan, Trained, block_of
+from microtrain.base.plan import OWN_HEAD, PROTOTYPES, SCORES, Plan, Trained, block_of
 from microtrain.base.reading import reading
 from microtrain.convert.frontends.onnx import onnx_homes
 from microtrain.convert.frontends.onnx_trained import trained_onnx
@@ -66,10 +66,15 @@ def of_model(plan: Plan, model: Path) -> tuple[Plan, list[str]]:
     tensors = plan.trainables.tensors
     head = [t.name for t in tensors if t.layer == OWN_HEAD]
     scores = [t.name for t in tensors if t.kind == SCORES]
-    kept = tuple(t for t in tensors if t.name not in (*head, *scores))
+    prototypes = [t.name for t in tensors if t.kind in PROTOTYPES]
+    kept = tuple(t for t in tensors if t.name not in (*head, *scores, *prototypes))
     own = [
         f"{' and '.join(names)}: only in the .npz of -o, as {model.name} has no place for {what}."
-        for names, what in ((head, "the head that --until made"), (scores, "what scores are normal"))
+        for names, what in (
+            (head, "the head that --until made"),
+            (scores, "what scores are normal"),
+            (prototypes, "prototypes of classes"),
+        )
         if names
     ]
     if not kept:

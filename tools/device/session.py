@@ -15,7 +15,7 @@ from microtrain.samples.augment import Augmentation
 from microtrain.samples.kind import ANY
 from microtrain.samples.source import Dataset, Sample, evenly, load, vary
 
-from .answers import Info, Step
+from .answers import REPLAY_DEFAULT, Info, Step
 
 WINDOW = 100  # steps that the running accuracy looks back
 RATE_EVERY = 10  # steps between changes of a scheduled learning rate
@@ -418,11 +418,14 @@ def keep_first(device: Learner, settings: Settings, epoch: int, keeping: bool) -
 
 
 def imprint(device: Learner, training: Dataset, settings: Settings, watcher: Watcher, show: Show) -> int:
-    """Look at each image of the first epoch, in the session's order, and make the head of them all.
+    """Look at each image of the first epoch, in the session's order, and make the head of them all; of an
+    open set their embeddings join the prototypes, and nothing else changes.
 
     Returns   how many classes the head knows
     """
     shown = ordered(training, replace(settings, epochs=settings.views))
+    if device.info.known:
+        return join(device, shown, settings, watcher, show)
     watcher.begin("looking", len(shown))
     for epoch, sample in shown:
         device.imprint(show(sample, epoch), sample.label)
@@ -430,6 +433,27 @@ def imprint(device: Learner, training: Dataset, settings: Settings, watcher: Wat
     classes = device.imprint_head()
     watcher.end()
     return classes
+
+
+def join(
+    device: Learner, shown: list[tuple[int, Sample]], settings: Settings, watcher: Watcher, show: Show
+) -> int:
+    """Let samples join the prototypes of their classes, by steps at a rate of 0, none of them on records.
+
+    Returns   how many classes they are of
+    """
+    device.rate(0.0)
+    if device.info.records:
+        device.replay(0)
+    watcher.begin("looking", len(shown))
+    for epoch, sample in shown:
+        device.train(show(sample, epoch), sample.label)
+        watcher.advance("")
+    watcher.end()
+    device.rate(1.0)
+    if device.info.records:
+        device.replay(REPLAY_DEFAULT if settings.replay is None else settings.replay)
+    return len({sample.label for _, sample in shown if sample.label})
 
 
 def evaluator(

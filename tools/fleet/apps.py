@@ -51,7 +51,7 @@ def begun(settings: Settings, host: Host) -> Federation:
 def accuracy_of(settings: Settings, host: Host) -> Callable[[Federation], float | None]:
     """What measures the shared values and keeps them; without a folder of images it only keeps them."""
     fresh = HostBoard(host, "the server").fresh()
-    testing = scan(Path(settings.test), host.plan.classes) if settings.test else None
+    testing = scan(Path(settings.test), host.plan.classes, known=host.plan.known) if settings.test else None
 
     def measure(federation: Federation) -> float | None:
         if settings.state:

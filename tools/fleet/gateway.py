@@ -103,7 +103,9 @@ def members_of(file: Path) -> Iterator[list[Member]]:
     try:
         for entry in gateway.boards:
             board = board_of(entry, plan, folder, host)
-            samples = scan(folder / entry.data, plan.classes, whole=False) if entry.data else None
+            samples = (
+                scan(folder / entry.data, plan.classes, whole=False, known=plan.known) if entry.data else None
+            )
             members.append(Member(entry.name, board, samples, all_, own, state / f"{entry.name}.npz"))
         for member in members:
             member.masked = gateway.masked == "yes"

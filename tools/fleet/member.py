@@ -16,7 +16,7 @@ import numpy as np
 from microtrain.base.errors import Error, FileError
 from microtrain.base.files import replacing
 from microtrain.base.npz import read_npz
-from microtrain.base.plan import SCORES
+from microtrain.base.plan import STATISTICS
 from microtrain.device.session import Settings
 from microtrain.samples.source import Dataset
 
@@ -262,7 +262,7 @@ def drawn_back(
     factors = np.zeros(layout.size, np.int64)
     for part in layout.parts:
         kind = part.tensor.kind
-        if kind == SCORES:  # no gradient moves them
+        if kind in STATISTICS:  # no gradient moves them
             factors[part.start : part.end] = 2**MU_BITS
             continue
         rate = rates.head if kind in HEAD_KINDS else rates.bias if kind == "bias" else rates.weight

@@ -13,6 +13,7 @@ from microtrain.base.units import Units
 
 Shape = tuple[int, int, int]  # height, width, channels
 NORMAL, ANOMALY = KNOWN_ORDER = ("normal", "anomaly")  # classes of --task anomaly, by their labels
+UNKNOWN = "unknown"  # class 0 of an open set: what is none of the others
 
 
 class Told(tuple[int, int, int]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -13,7 +13,7 @@ from microtrain.base.errors import Error
 from microtrain.base.reading import is_file
 
 from . import images, numbers, sounds
-from .kind import ANOMALY, ANY, KNOWN_ORDER, NORMAL, Kind, Shape
+from .kind import ANY, KNOWN_ORDER, NORMAL, UNKNOWN, Kind, Shape
 
 KINDS: tuple[Kind, ...] = (
     images.KIND,
@@ -22,6 +22,7 @@ KINDS: tuple[Kind, ...] = (
 )  # a file of none of them is read as the first
 Item = TypeVar("Item")
 TRAINING, TESTING = "train", ("val", "test")  # folders to learn from, and to be tested with
+LABELS = "labels.txt"  # of an open set: names of its classes, a line each, from label 1 on
 HELD_OUT = 5  # one sample in so many of a class, where nothing says which ones to test with
 
 
@@ -93,17 +94,20 @@ def by_label(names: set[str]) -> list[str]:
     return list(KNOWN_ORDER) if names == set(KNOWN_ORDER) else sorted(names)
 
 
-def scan(folder: Path, classes: int, whole: bool = True) -> Dataset:
+def scan(folder: Path, classes: int, whole: bool = True, known: int = 0) -> Dataset:
     """A folder with one folder per class; the sorted folder names are the labels 0, 1, 2, ...
 
     Of `normal` and `anomaly` the second may be left out, as an autoencoder learns nothing from it.
 
     whole    every class must have a sample; otherwise one of them, where others see the rest
+    known    of an open set: classes that there is room for beside `unknown`, as in open_names()
     Errors   Error where the folder is missing, has another number of classes, or an empty class
     """
     names = class_folders(folder)
     if not names:
         raise Error(f"{folder} holds no class folders: it needs one folder of samples for each class.")
+    if known:
+        names, whole = open_names(folder, names, known), False
     if names == [NORMAL] and classes == len(KNOWN_ORDER):
         names, whole = list(KNOWN_ORDER), False
     if len(names) != classes:
@@ -122,6 +126,44 @@ def scan(folder: Path, classes: int, whole: bool = True) -> Dataset:
             f"every class needs at least one ({', '.join(sorted(suffixes()))}).{hint}"
         )
     return Dataset(tuple(names), samples)
+
+
+def open_names(folder: Path, found: Collection[str], known: int) -> list[str]:
+    """Classes of an open set by their labels: `unknown`, which may be left out, then the others.
+
+    Those are named by the folder's labels.txt, or that beside it, or else sorted. A class that nothing
+    names is called by its label.
+
+    found    names of class folders
+    known    how many there is room for beside `unknown`
+    Errors   Error where there are more, or a name is not in labels.txt
+    """
+    listed = next((file for file in (folder / LABELS, folder.parent / LABELS) if file.is_file()), None)
+    others = sorted(set(found) - {UNKNOWN})
+    names = others if listed is None else lines_of(listed)
+    missing = [name for name in others if name not in names]
+    if missing and listed is not None:
+        raise Error(
+            f"{folder} holds {shorten(missing)}, which {listed} does not name: add it as its last line."
+        )
+    if len(names) > known:
+        raise Error(
+            f"{listed or folder} has {len(names)} classes ({shorten(names)}) beside {UNKNOWN}, and the model "
+            f"has room for {known}: use fewer, or convert the model with --classes {len(names)}."
+        )
+    return [UNKNOWN, *names, *(f"class {label}" for label in range(len(names) + 1, known + 1))]
+
+
+def lines_of(file: Path) -> list[str]:
+    """Lines of a text that are not empty. Error where it cannot be read, or one is there twice."""
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise Error(f"{file} cannot be read as a list of names, one a line.") from error
+    twice = sorted({line for line in lines if lines.count(line) > 1})
+    if twice:
+        raise Error(f"{file} names {shorten(twice)} twice: leave one line of it.")
+    return lines
 
 
 def counted(folders: int) -> str:
@@ -157,20 +199,21 @@ def halves(folder: Path) -> tuple[Path, Path] | None:
     return training_part(folder), held
 
 
-def split(folder: Path, classes: int) -> tuple[Dataset, Dataset]:
+def split(folder: Path, classes: int, known: int = 0) -> tuple[Dataset, Dataset]:
     """Samples to learn from and samples to be tested with, of one folder.
 
     It holds lists train.txt and val.txt, a line "CLASS/FILE" a sample; or folders train and val (or test) of
     class folders; or class folders, of which every HELD_OUT-th sample is held out.
 
+    known    of an open set, as in scan()
     Errors   Error where the folder is none of these, or as scan()
     """
     if (folder / "train.txt").is_file():
-        training, testing = (read_list(folder / name, classes) for name in ("train.txt", "val.txt"))
+        training, testing = (read_list(folder / name, classes, known) for name in ("train.txt", "val.txt"))
     elif found := halves(folder):
-        training, testing = (scan(part, classes) for part in found)
+        training, testing = (scan(part, classes, known=known) for part in found)
     else:
-        return hold_out(scan(folder, classes))
+        return hold_out(scan(folder, classes, known=known))
     if training.classes != testing.classes:
         raise Error(f"{folder} trains and tests with different classes: name them alike.")
     return training, testing
@@ -182,18 +225,18 @@ def hold_out(dataset: Dataset) -> tuple[Dataset, Dataset]:
     testing: list[Sample] = []
     for label, name in enumerate(dataset.classes):
         own = [sample for sample in dataset.samples if sample.label == label]
-        if len(own) < HELD_OUT and (own or name != ANOMALY):
+        if own and len(own) < HELD_OUT:
             raise Error(f"class {name} has {len(own)} samples: one in {HELD_OUT} is held out, add some.")
         testing += own[::HELD_OUT]
         training += [sample for number, sample in enumerate(own) if number % HELD_OUT]
     return Dataset(dataset.classes, tuple(training)), Dataset(dataset.classes, tuple(testing))
 
 
-def read_list(file: Path, classes: int | None) -> Dataset:
+def read_list(file: Path, classes: int | None, known: int = 0) -> Dataset:
     """The samples of a list, one CLASS/FILE a line, relative to its folder; sorted classes are labels.
 
     classes  that it must name; None: any number
-
+    known    of an open set, as in scan()
     Errors   Error where the list or a sample is missing, or it has another number of classes
     """
     try:
@@ -204,6 +247,8 @@ def read_list(file: Path, classes: int | None) -> Dataset:
         if "/" not in line or not is_file(file.parent / line):
             raise Error(f"{file} names {line[:60]!r}, which is no sample CLASS/FILE in {file.parent}.")
     names = by_label({line.split("/")[0] for line in lines})
+    if known:
+        names = open_names(file.parent, names, known)
     if classes is not None and len(names) != classes:
         raise Error(
             f"{file} names {len(names)} classes ({shorten(names)}), but the model has {classes} classes: "

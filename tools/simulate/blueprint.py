@@ -32,6 +32,7 @@ class Blueprint:
     imprint  features of which the covariance is kept together; 0: no statistics
     gate     loss below which a step learns nothing; 0: every step is taken
     guesses  classes whose guessing costs as much as the model's
+    known    classes of an open set that there is room for; 0: it is none
     """
 
     folder: Path
@@ -53,6 +54,12 @@ class Blueprint:
     imprint: int
     gate: float
     guesses: int
+    known: int = 0
+
+    @property
+    def looks(self) -> bool:
+        """Whether one look at each sample tells it something: for a head, or for prototypes."""
+        return self.imprint > 0 or self.known > 0
 
     def absolute(self, factor: float) -> float:
         """The learning rate that a factor on the scheme's makes; the largest where it has several."""
@@ -104,6 +111,7 @@ def blueprint(plan: Plan) -> Blueprint:
         imprint=plan.imprint.group if plan.imprint else 0,
         gate=plan.gate or 0.0,
         guesses=plan.guesses,
+        known=plan.known,
     )
 
 

@@ -17,7 +17,7 @@ from microtrain.base.options import LearningRate, Number, collected, option
 from microtrain.base.plan import MULTILABEL
 from microtrain.base.progress import Bars
 from microtrain.base.terminal import say
-from microtrain.device.answers import REPLAY_MAX
+from microtrain.device.answers import REPLAY_DEFAULT, REPLAY_MAX
 from microtrain.device.options import (
     FACTOR_HELP,
     LR_HELP,
@@ -38,7 +38,7 @@ from .arithmetic import ARITHMETICS, FLOAT, check, check_order
 from .blueprint import Blueprint, load_blueprint
 from .machine import library
 from .records import Task, show_filling
-from .replay import DEFAULT, buffer_size
+from .replay import buffer_size
 from .results import label, save
 from .runs import Note, Outcome, run_all
 
@@ -97,7 +97,7 @@ class Wanted(Course, Samples):
         "--replay",
         type=click.IntRange(0, REPLAY_MAX),
         metavar="K",
-        help=f"Steps on old samples after each new one. [{DEFAULT} with a replay buffer]",
+        help=f"Steps on old samples after each new one. [{REPLAY_DEFAULT} with a replay buffer]",
     )
     records: int | None = option(
         "--records", type=click.IntRange(0), metavar="N", help="Size of the replay buffer, if not the plan's."
@@ -208,7 +208,7 @@ def sets_of(model: Blueprint, wanted: Wanted) -> tuple[Dataset, Dataset]:
     if task:
         training, testing = split_table(wanted.data, model.classes, holds=task == MULTILABEL)
     else:
-        training, testing = split(wanted.data, model.classes)
+        training, testing = split(wanted.data, model.classes, model.known)
     if wanted.validation:
         training, testing = (hold_out_measured if task else hold_out)(training)
     return training, testing
@@ -216,8 +216,8 @@ def sets_of(model: Blueprint, wanted: Wanted) -> tuple[Dataset, Dataset]:
 
 def imprint_first(model: Blueprint, wanted: Wanted) -> bool:
     """Whether the runs begin with a head that is made of one look at each image."""
-    able = model.imprint > 0 and wanted.arithmetic != FLOAT
-    if able != (model.imprint > 0):
+    able = model.looks and wanted.arithmetic != FLOAT
+    if able != model.looks:
         say("in float, sessions begin with the scheme's head, without a look at each sample first")
     return imprints(wanted.imprint, able, fresh=True)
 

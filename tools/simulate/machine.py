@@ -74,6 +74,7 @@ class Machine:
             frame_max=0,
             task=plan.scheme.task,
             gate=plan.gate,
+            known=plan.known,
         )
         self._losses = RunningMean(plan.guesses)
 

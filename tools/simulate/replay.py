@@ -11,12 +11,11 @@ from dataclasses import replace
 import numpy as np
 
 from microtrain.base.errors import Error
-from microtrain.device.answers import NO_RECORDS, Step
+from microtrain.device.answers import NO_RECORDS, REPLAY_DEFAULT, Step
 
 from .blueprint import Blueprint
 from .machine import Machine
 
-DEFAULT = 4  # REPLAY_DEFAULT of replay.h: replayed steps behind each new one
 KEEP, RECALL = 0x80000000, 0x80000001  # what the random numbers are for, beyond all tensor ids
 MASK = 0xFFFFFFFF
 
@@ -120,7 +119,7 @@ class Rehearsing:
         self._machine = machine
         self._buffer = Buffer(records, machine.info.classes)
         self._records = np.zeros((records, machine.record_bytes), np.uint8)
-        self._count, self._keeping = DEFAULT, True
+        self._count, self._keeping = REPLAY_DEFAULT, True
 
     def train(self, image: np.ndarray, label: int) -> Step:
         """One training step on what look() returned, then the replayed ones."""

@@ -10,13 +10,13 @@ from typing import Any
 
 from microtrain.base.files import write_json
 from microtrain.base.schema import encode
+from microtrain.device.answers import REPLAY_DEFAULT
 from microtrain.device.curve import save_curve
 from microtrain.device.session import Evaluation, Log
 from microtrain.device.session_page import save_page
 
 from .blueprint import Blueprint
 from .records import Task
-from .replay import DEFAULT
 from .runs import Outcome
 
 LOSS_EVERY = 50  # steps that a point of the loss curve is the mean of
@@ -108,7 +108,7 @@ def replay_of(outcome: Outcome) -> dict[str, int] | None:
     settings, records = outcome.log.settings, outcome.log.device["records"]
     if not records:
         return None
-    steps = DEFAULT if settings.replay is None else settings.replay
+    steps = REPLAY_DEFAULT if settings.replay is None else settings.replay
     return {"records": records, "steps": steps, "rehearse": settings.rehearse}
 
 

@@ -4,6 +4,7 @@
 
 #include "channel.h"
 #include "chip.h"
+#include "root.h"
 
 /* What the backward pass keeps of a cell. */
 struct cell {
@@ -28,32 +29,6 @@ static struct place place_of(const struct normalise *p, uint32_t number)
     uint32_t pixel = number / p->groups, group = number % p->groups;
     return (struct place){
         .first = pixel * p->c + group * channels, .pixels = pixels, .channels = channels, .n = pixels * channels};
-}
-
-/* The square root of v < 2^62, rounded down. */
-static uint32_t root_of(uint64_t v)
-{
-    uint64_t root = 0;
-    for (uint64_t bit = 1ull << 60; bit; bit >>= 2) {
-        uint64_t with = root + bit;
-        root >>= 1;
-        if (v >= with) {
-            v -= with;
-            root += bit;
-        }
-    }
-    return (uint32_t)root;
-}
-
-/* 1 / sqrt(weight). */
-static float inverse_of(uint64_t weight)
-{
-    uint32_t k = 0;
-    while (weight < 1ull << 60) {
-        weight <<= 2;
-        k++;
-    }
-    return 1.0f / (float)(int32_t)root_of(weight) * (float)(int32_t)(1u << k);
 }
 
 /* Sum of a cell's values; 1 / sqrt(weight). */

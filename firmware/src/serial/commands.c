@@ -171,6 +171,9 @@ static int run_info(const struct protocol *p)
 #if MODEL_TARGETS > 0
     reply_word("task", MODEL_TASK);
 #endif
+#ifdef MODEL_KNOWN
+    reply_pair("known", MODEL_KNOWN);
+#endif
 #ifdef MODEL_SOUND
     reply_word("sound", MODEL_SOUND);
 #endif

@@ -142,7 +142,7 @@ def rows(compiled: Compiled) -> tuple[Layer, ...]:
     for item in layout(compiled.graph):
         trainable[item.layer] += len(item.data)
     layers = (node for node in compiled.graph.forward_layers if not saves(node))
-    return tuple(_row(compiled, node, trainable[node.layer or ""]) for node in layers)
+    return tuple(_row(compiled, node, trainable[node.owner]) for node in layers)
 
 
 def _row(compiled: Compiled, node: Node, trainable: int) -> Layer:

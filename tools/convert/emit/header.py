@@ -38,6 +38,7 @@ def header(model: Model) -> str:
         *_records(model),
         *_choices(graph),
         *_targets(graph),
+        *_known(graph),
         *([f"#define MODEL_SOUND {c_string(graph.sound.text())}"] if graph.sound else ()),
         *([f"#define MODEL_UNITS {c_string(graph.units.text())}"] if graph.units else ()),
         *_hop(graph),
@@ -98,6 +99,13 @@ def _targets(graph: Graph) -> list[str]:
     if not task and guesses == outputs:
         return []
     return [*targets, f"#define MODEL_GUESSES {guesses} /* classes whose guessing costs as much */\n"]
+
+
+def _known(graph: Graph) -> list[str]:
+    """How many classes of an open set there is room for, beside what is none of them."""
+    if not graph.centre:
+        return []
+    return [f"#define MODEL_KNOWN {graph.tensors[graph.output].channels - 1}\n"]
 
 
 def _gate(graph: Graph) -> list[str]:

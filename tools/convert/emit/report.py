@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from microtrain.base.columns import Column, broken, is_wide, short, table, wrapped
-from microtrain.base.plan import Layer
+from microtrain.base.plan import SUMS, Layer
 from microtrain.base.shapes import by
 from microtrain.convert.boards import Limits
 from microtrain.convert.ir import Graph
@@ -126,6 +126,9 @@ def _frozen_lines(graph: Graph) -> list[str]:
 
 def _imprint_lines(compiled: Compiled) -> list[str]:
     graph = compiled.graph
+    if graph.centre:
+        sums = next(item for item in layout(graph) if item.kind == SUMS)
+        return [f"prototypes  {len(sums.data):,} B of the trainables: room for {sums.shape[0]} classes"]
     if not graph.imprint:
         own = isinstance(compiled.scheme.head, tuple) or compiled.scheme.head == "keep"
         start = "rows of the model's own" if own else "nothing"

@@ -8,7 +8,7 @@ from microtrain.base.shapes import by
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.memory import imprint
 from microtrain.convert.names import Names, comment
-from microtrain.convert.ops import TABLE, hop, log_mel, saves
+from microtrain.convert.ops import TABLE, Updates, hop, log_mel, saves, updates
 from microtrain.convert.ops.imprint import statistics
 from microtrain.convert.ops.losses import task_of
 from microtrain.convert.ops.stream import before_rows, kernel_scratch_at
@@ -133,6 +133,8 @@ def backward(names: Names) -> str:
     graph = names.graph
     lines = ["float model_backward(uint32_t label, const struct sgd *sgd)", "{"]
     lines += ["    (void)label; /* it learns by a target */"] if task_of(graph) else []
+    moved = {updates(node) for node in graph.backward_nodes} - {Updates.NOTHING, Updates.STATISTICS}
+    lines += [] if moved else ["    (void)sgd; /* no gradient moves anything */"]
     first = len(graph.forward_nodes)
     lines += [_step(names, first, "    ")]
     lines += ["    if (loss < MODEL_GATE) {", "        return loss;", "    }"] if graph.gate else []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from microtrain.base.columns import wrapped
-from microtrain.base.plan import Plan, block_of
+from microtrain.base.plan import SUMS, Plan, block_of
 from microtrain.convert.boards import Limits
 from microtrain.pictures.report import Line
 
@@ -86,7 +86,7 @@ def learns(plan: Plan) -> str:
     kinds = [tensor.kind for tensor in tensors if block_of(tensor.layer) is None]
     modules = len({block_of(tensor.layer) for tensor in tensors} - {None})
     biases, weights = kinds.count("bias"), kinds.count("weight")
-    parts = ["the head"] if "head_weight" in kinds else []
+    parts = ["the head"] if "head_weight" in kinds else ["classes by their means"] if SUMS in kinds else []
     if biases:
         parts.append("biases of 1 layer" if biases == 1 else f"biases of {biases} layers")
     if weights:

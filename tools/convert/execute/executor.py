@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.base.plan import SCORES
+from microtrain.base.plan import STATISTICS
 from microtrain.convert.ir import Graph, Layer, split_weight
-from microtrain.convert.ops import TABLE, reconstruct
+from microtrain.convert.ops import TABLE, forward_op, saves
 from microtrain.convert.ops.environment import Env, State
 from microtrain.convert.reference.kernels import Sgd
 from microtrain.convert.trainables import layout
@@ -31,8 +31,8 @@ class Executor:
             graph, {name: _initial(layer) for name, layer in graph.layers.items()}, errors == "fp32"
         )
         for node in graph.forward_nodes:
-            if node.op == reconstruct.NAME:
-                self.env.normal = reconstruct.normal_scores(node)
+            if not saves(node) and not node.parts:
+                self.env.statistics |= forward_op(node).statistics(graph, node)
 
     @np.errstate(**OVERFLOW)
     def forward(self, image: Array) -> Array:
@@ -74,8 +74,8 @@ def _initial(layer: Layer) -> State:
 
 
 def _stored(env: Env, layer: str, kind: str) -> bytes:
-    if kind == SCORES:
-        return env.normal.tobytes()
+    if kind in STATISTICS:
+        return env.statistics[kind].tobytes()
     state = env.state[layer]
     if kind == "weight":
         return env.trained_columns(layer).tobytes()

@@ -25,6 +25,7 @@ OF_CUT = (
     ", and no {act} behind it, which lets no logit be negative: --until {layer} --classes N makes such a "
     "layer, which reads the mean of {layer}'s map"
 )
+OF_EMBEDDING = "; what it makes may also be an embedding, by which --task open-set tells classes apart"
 Found = list[ConvertError]  # what is not supported: a pass adds to it and goes on without
 ENDINGS = (SOFTMAX, functions.SIGMOID, UNIT)  # at the end of a network: they are left out
 NOWHERE_ELSE = {  # of them those that are nothing inside a network
@@ -52,9 +53,9 @@ def drop_ending(graph: Graph, found: Found) -> Graph:
 
 
 def check_end(graph: Graph, found: Found) -> Graph:
-    """The graph that ends in a linear layer, or in a map, which is no end of most tasks (tasks.opened).
+    """The graph that ends in a linear layer, or in something else, which no head can follow (tasks.opened).
 
-    Any other end is noted, unless a stand-in hides what it is.
+    No layer at all is noted.
     """
     graph = _mean_first(graph)
     last = graph.producer(graph.output)
@@ -64,7 +65,7 @@ def check_end(graph: Graph, found: Found) -> Graph:
         graph = graph.replace(nodes=tuple(replace(n, op=LINEAR) if n is last else n for n in graph.nodes))
         last = graph.producer(graph.output)
     if last is None or last.op != LINEAR or last.act != "none":
-        if last is None or (graph.tensors[graph.output].pixels == 1 and cut_off(graph) is None):
+        if last is None:
             found.append(headless(graph))
     elif graph.readers(graph.output):
         what = f"the logits of {last.name} are read again; they must be the only output"
@@ -96,6 +97,8 @@ def headless(graph: Graph) -> ConvertError:
         what += OF_PIXELS
     elif (maker := cut_off(graph)) is not None:
         what += OF_CUT.format(act=maker.act, layer=maker.layer)
+    if last is not None and graph.tensors[graph.output].pixels == 1:
+        what += OF_EMBEDDING
     return ConvertError(f"{graph.name} {what}")
 
 

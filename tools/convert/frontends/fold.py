@@ -248,11 +248,12 @@ def check_hidden(nodes: Sequence[Node]) -> None:
 def make_head(graph: Graph) -> Graph:
     """The last linear layer becomes the head, every other one a convolution whose window is the whole map.
 
-    A network that ends in a map has no head.
+    A network that ends in a map, or in a vector of something else, has no head.
     """
     last = next(n for n in graph.nodes if graph.output in n.outputs)
-    check_hidden([n for n in graph.nodes if n.op == LINEAR and n is not last])
-    if last.op != LINEAR:
+    ends = last.op == LINEAR and last.act == "none"
+    check_hidden([n for n in graph.nodes if n.op == LINEAR and not (ends and n is last)])
+    if not ends:
         body = (replace(n, op=conv.DENSE) if n.op == LINEAR else n for n in graph.nodes)
         return graph.replace(nodes=tuple(body))
     name = last.layer or ""

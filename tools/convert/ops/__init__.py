@@ -22,6 +22,7 @@ from . import (
     normalise,
     pool,
     position,
+    prototypes,
     reconstruct,
     recurrent,
     regression,
@@ -57,7 +58,7 @@ BODY = (
     attention,
     recurrent,
 )
-FAMILIES = (*BODY, head, regression, multilabel, reconstruct, stream)
+FAMILIES = (*BODY, head, regression, multilabel, reconstruct, prototypes, stream)
 TABLE: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 
 __all__ = [
@@ -107,9 +108,10 @@ def spoils(update: Node, reader: Node) -> bool:
     """True where an update changes weights or biases that a backward node reads.
 
     The gradient to the input reads the weights as they were in the forward pass; a layer that is recomputed
-    reads both.
+    reads both. What reads a result of the update comes behind it anyway.
     """
-    if updates(update) is Updates.NOTHING or update.layer is None or update.layer != reader.layer:
+    behind = set(update.outputs).intersection(reader.inputs)
+    if updates(update) is Updates.NOTHING or update.owner != reader.owner or behind:
         return False
     op = TABLE[reader.op]
     reads = isinstance(op, BackwardOp) and op.reads_weights

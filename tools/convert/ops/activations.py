@@ -56,6 +56,7 @@ from .table import (
     no_arrays,
     no_macs,
     no_scratch,
+    no_statistics,
     no_structs,
     shape_of_input,
 )
@@ -292,6 +293,7 @@ def _forward(each: Activation) -> ForwardOp:
         arrays=no_arrays,
         facts=_facts,
         parallel=_parallel,
+        statistics=no_statistics,
     )
 
 

@@ -40,6 +40,7 @@ from .table import (
     no_arrays,
     no_macs,
     no_scratch,
+    no_statistics,
     no_structs,
     no_tables,
     shape_of_input,
@@ -274,5 +275,6 @@ OPS: tuple[Op, ...] = (
         arrays=no_arrays,
         facts=_facts,
         parallel=_parallel,
+        statistics=no_statistics,
     ),
 )

@@ -37,6 +37,7 @@ from .table import (
     gathers_channels,
     gradient_with_input,
     no_arrays,
+    no_statistics,
     no_structs,
     no_tables,
     not_in_place,
@@ -334,6 +335,7 @@ OPS: tuple[Op, ...] = (
         arrays=no_arrays,
         facts=_facts,
         parallel=_parallel,
+        statistics=no_statistics,
     ),
     BackwardOp(
         BACKWARD,

@@ -35,6 +35,7 @@ from .table import (
     no_facts,
     no_macs,
     no_scratch,
+    no_statistics,
     no_structs,
     no_tables,
     not_in_place,
@@ -217,6 +218,7 @@ def _forward(
         arrays=no_arrays,
         facts=no_facts,
         parallel=parallel,
+        statistics=no_statistics,
     )
 
 

@@ -38,6 +38,7 @@ from .table import (
     no_facts,
     no_macs,
     no_scratch,
+    no_statistics,
     no_structs,
     not_in_place,
 )
@@ -256,6 +257,7 @@ OPS: tuple[Op, ...] = (
         arrays=no_arrays,
         facts=no_facts,
         parallel=_parallel_concat,
+        statistics=no_statistics,
     ),
     ForwardOp(
         TAKE,
@@ -289,6 +291,7 @@ OPS: tuple[Op, ...] = (
         arrays=no_arrays,
         facts=_take_facts,
         parallel=_parallel_take,
+        statistics=no_statistics,
     ),
     BackwardOp(
         ERROR,

@@ -53,6 +53,7 @@ from .table import (
     Op,
     Updates,
     no_facts,
+    no_statistics,
     no_structs,
     not_in_place,
 )
@@ -339,6 +340,7 @@ OPS: tuple[Op, ...] = (
         arrays=conv_constants.arrays,
         facts=no_facts,
         parallel=conv.parallel_dense,
+        statistics=no_statistics,
     ),
     BackwardOp(
         f"{CODED}_bwd_x",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from .table import (
     gathers_channels,
     no_facts,
     no_output,
+    no_statistics,
     no_structs,
     not_in_place,
 )
@@ -53,6 +55,23 @@ EXACT_F32 = 2**24  # integers up to here, and sums that stay below it in any ord
 def node_of(name: str, x: str, y: str, layer: Layer, window: Window) -> Node:
     """A convolution of a layer, whose weights say of which kind."""
     return Node(DEPTHWISE if layer.depthwise else DENSE, name, (x,), (y,), name, window)
+
+
+def of_linear_end(graph: Graph, made: str) -> Graph:
+    """A float graph whose last layer, a linear one, is like any other; what makes the output is missing.
+
+    made  name of the tensor that it makes
+    """
+    last = graph.nodes[-1]
+    x, layer = graph.tensors[last.inputs[0]], graph.layers[last.layer or ""]
+    weight = np.ascontiguousarray(layer.weight.reshape(-1, *x.shape))
+    layer = replace(layer, weight=weight)
+    h, w, _ = x.shape
+    return graph.replace(
+        nodes=(*graph.nodes[:-1], node_of(last.name, x.name, made, layer, Window(h, w))),
+        tensors={**graph.tensors, made: replace(graph.tensors[graph.output], name=made)},
+        layers={**graph.layers, last.layer or "": layer},
+    )
 
 
 def forward_shapes(graph: Graph, node: Node) -> tuple[Shape, ...]:
@@ -379,6 +398,7 @@ def _forward(op: str, depthwise: bool) -> ForwardOp:
         arrays=conv_constants.arrays,
         facts=no_facts,
         parallel=_parallel_depthwise if depthwise else parallel_dense,
+        statistics=no_statistics,
     )
 
 

@@ -40,7 +40,7 @@ class Env:
     values     tensor -> int8 [h, w, c], bool mask, uint8 positions, Error or float64 gradient, float32 logits
     gradients  (layer, "weight" | "bias") -> real gradient with respect to the stored integers, before QAS
     real       True: float64 errors, no update
-    normal     of an autoencoder: reconstruct.normal_scores()
+    statistics what the graph learns without a gradient, by kind
     """
 
     graph: Graph
@@ -51,7 +51,7 @@ class Env:
     label: Any = 0  # or the target, float32 [targets]
     sgd: Sgd = field(default_factory=lambda: Sgd(0.0, 0.0, 0.0, 0, 0))
     loss: float = 0.0
-    normal: Array = field(default_factory=lambda: np.zeros(2, np.float32))
+    statistics: dict[str, Array] = field(default_factory=dict)
 
     @property
     def backend(self) -> Any:

@@ -51,6 +51,7 @@ from .table import (
     Updates,
     no_facts,
     no_output,
+    no_statistics,
     no_structs,
     not_in_place,
 )
@@ -343,6 +344,7 @@ OPS: tuple[Op, ...] = (
         arrays=conv_constants.arrays,
         facts=no_facts,
         parallel=conv.parallel_dense,
+        statistics=no_statistics,
     ),
     BackwardOp(
         f"{GROUPED}_bwd_x",

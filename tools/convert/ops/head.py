@@ -37,6 +37,7 @@ from .table import (
     no_facts,
     no_output,
     no_scratch,
+    no_statistics,
     no_structs,
     not_in_place,
 )
@@ -240,6 +241,7 @@ FORWARD = ForwardOp(
     arrays=_arrays,
     facts=no_facts,
     parallel=_parallel,
+    statistics=no_statistics,
 )
 INPUT_GRADIENT = BackwardOp(
     "head_bwd_x",

@@ -37,6 +37,7 @@ from .table import (
     in_place_of,
     no_arrays,
     no_scratch,
+    no_statistics,
     no_structs,
     no_tables,
     shape_of_input,
@@ -94,10 +95,11 @@ def statistics(p: Normalise, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     q = cells.split(x).astype(np.int64)
     sums = q.sum(axis=(-2, -1))
     weights = cells.n * (q * q).sum(axis=(-2, -1)) - sums * sums + int(p.epsilon)
-    return sums, np.vectorize(_inverse, otypes=[f32])(weights)
+    return sums, np.vectorize(inverse_root, otypes=[f32])(weights)
 
 
-def _inverse(weight: int) -> np.float32:
+def inverse_root(weight: int) -> np.float32:
+    """1 / sqrt(weight), weight 1 to 2^62."""
     k = (62 - int(weight).bit_length()) // 2
     return f32(f32(1.0) / f32(isqrt(int(weight) << 2 * k)) * f32(1 << k))
 
@@ -276,6 +278,7 @@ OPS: tuple[Op, ...] = (
         arrays=no_arrays,
         facts=_facts,
         parallel=_parallel,
+        statistics=no_statistics,
     ),
     BackwardOp(
         BACKWARD,

@@ -42,6 +42,7 @@ from .table import (
     no_arrays,
     no_macs,
     no_scratch,
+    no_statistics,
     no_structs,
     no_tables,
     not_in_place,
@@ -361,6 +362,7 @@ def _forward(kind: _Kind) -> ForwardOp:
         arrays=no_arrays,
         facts=_facts,
         parallel=kind.parallel,
+        statistics=no_statistics,
     )
 
 

@@ -37,6 +37,7 @@ from .table import (
     no_arrays,
     no_macs,
     no_scratch,
+    no_statistics,
     no_structs,
     not_in_place,
 )
@@ -280,6 +281,7 @@ OPS: tuple[Op, ...] = (
         arrays=no_arrays,
         facts=_facts,
         parallel=_parallel,
+        statistics=no_statistics,
     ),
     BackwardOp(
         BACKWARD,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from microtrain.base.plan import SCORES
-from microtrain.convert.ir import ConvertError, Graph, Node, Shape, Tensor, Window
+from microtrain.convert.ir import ConvertError, Graph, Node, Shape, Tensor
 from microtrain.convert.names import Names
 from microtrain.convert.reference.hostlib import F32, NUMBER, S8, Clamp, ErrorS8, Record
 from microtrain.convert.reference.numeric import f32, kept, quantize_error
@@ -76,7 +76,7 @@ def closed(graph: Graph) -> Graph:
     x, y = graph.tensors[graph.input.tensor], graph.tensors[graph.output]
     if last.op != head.HEAD and y.shape == x.shape:
         return _scored(graph, graph.output, "logits")
-    features, made = graph.tensors[last.inputs[0]], y.elements
+    made = y.elements
     if last.op != head.HEAD or made != x.elements or (x.pixels > 1 and x.channels > 1):
         h, w, c = x.shape
         way = f": end it with view(n, {c}, {h}, {w})" if made == x.elements else ""
@@ -85,16 +85,7 @@ def closed(graph: Graph) -> Graph:
             "layer that makes its input again, a vector or one channel, or in one that makes a map like it"
             f"{way}"
         )
-    layer = graph.layers[last.layer or ""]
-    h, w, c = features.shape
-    again = replace(graph.tensors[graph.output], name="again")
-    weight = np.ascontiguousarray(layer.weight.reshape(made, h, w, c))
-    dense = conv.node_of(last.name, features.name, "again", replace(layer, weight=weight), Window(h, w))
-    graph = graph.replace(
-        nodes=(*graph.nodes[:-1], dense),
-        tensors={**graph.tensors, "again": again},
-        layers={**graph.layers, last.layer or "": replace(layer, weight=weight)},
-    )
+    graph = conv.of_linear_end(graph, "again")
     if graph.ending in ENDINGS:
         return _scored(_bounded(graph), "bounded", graph.output)
     return _scored(graph, "again", graph.output)
@@ -134,6 +125,10 @@ def calibrated(graph: Graph, scores: np.ndarray) -> Graph:
 def normal_scores(node: Node) -> np.ndarray:
     """Mean of normal samples' scores as converted, and of how far they lie from it: float32 [2]."""
     return np.array(node.factors[1:], f32)
+
+
+def _statistics(graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+    return {SCORES: normal_scores(node)}
 
 
 def threshold(normal: np.ndarray) -> Any:
@@ -186,14 +181,16 @@ def _gradient(tape: Tape, node: Node, error: str | None) -> None:
 
 def _run(env: Env, node: Node) -> None:
     y, x = (env.values[t] for t in node.inputs)
-    env.values[node.outputs[0]] = _score(env.graph, node, apart(env.graph, node, y, x), env.normal)
+    env.values[node.outputs[0]] = _score(
+        env.graph, node, apart(env.graph, node, y, x), env.statistics[SCORES]
+    )
 
 
 def _run_loss(env: Env, node: Node) -> None:
     logits = env.values[node.inputs[0]]
     env.loss = float(logits[ANOMALY])
     if env.label == NORMAL and not env.real:
-        follow(env.normal, env.loss)
+        follow(env.statistics[SCORES], env.loss)
     env.values[node.outputs[0]] = np.array([0.0, env.label == NORMAL], f32)
 
 
@@ -320,7 +317,7 @@ FORWARD = ForwardOp(
     header=NAME,
     aten=NO_ATEN,  # `closed` makes it
     folds=Folds.NOTHING,
-    learns=Learns.NORMAL,
+    learns=Learns.STATISTICS,
     output=stays_float,
     float_run=_float_run,
     int8_run=_int8_run,
@@ -336,6 +333,7 @@ FORWARD = ForwardOp(
     arrays=no_arrays,
     facts=no_facts,
     parallel=_parallel,
+    statistics=_statistics,
 )
 OPS: tuple[Op, ...] = (
     FORWARD,

@@ -49,6 +49,7 @@ from .table import (
     gathers_channels,
     no_arrays,
     no_gradient,
+    no_statistics,
     no_structs,
     not_in_place,
 )
@@ -326,6 +327,7 @@ def _op(cell: str, last: bool) -> ForwardOp:
         arrays=no_arrays,
         facts=_facts,
         parallel=_parallel,
+        statistics=no_statistics,
     )
 
 

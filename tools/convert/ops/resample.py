@@ -36,6 +36,7 @@ from .table import (
     gathers_channels,
     no_arrays,
     no_scratch,
+    no_statistics,
     no_structs,
     not_in_place,
 )
@@ -242,6 +243,7 @@ OPS: tuple[Op, ...] = (
         arrays=no_arrays,
         facts=_facts,
         parallel=_parallel,
+        statistics=no_statistics,
     ),
     BackwardOp(
         BACKWARD,

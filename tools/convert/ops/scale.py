@@ -39,6 +39,7 @@ from .table import (
     no_arrays,
     no_facts,
     no_scratch,
+    no_statistics,
     no_structs,
     no_tables,
     not_in_place,
@@ -297,6 +298,7 @@ FORWARD = ForwardOp(
     arrays=no_arrays,
     facts=no_facts,
     parallel=_parallel,
+    statistics=no_statistics,
 )
 BACK_TO_MAP = _backward(TO_MAP, _run_to_map, _map_bounds, shape_of_input, in_place_of(0))
 BACK_TO_FACTOR = _backward(TO_FACTOR, _run_to_factor, _factor_bounds, _factor_shape, not_in_place)

@@ -88,7 +88,7 @@ class Learns(Enum):
     NOTHING = "nothing"
     COLUMNS = "int8 weights, by input channels, and biases"
     HEAD = "the float head"
-    NORMAL = "which scores are normal, whatever the scheme"
+    STATISTICS = "what no gradient moves, whatever the scheme"
 
 
 class Leaves(Enum):
@@ -142,6 +142,7 @@ class ForwardOp(Op):
     arrays         constants in model.npz, by name
     facts          what model.npz says of the node beside its shapes
     parallel       the float simulation: (run, step, stored inputs less their zeros) -> the same of the output
+    statistics     what it learns without a gradient, as converted, by kind of trainable
     """
 
     aten: Mapping[str, Aten]
@@ -162,6 +163,7 @@ class ForwardOp(Op):
     arrays: Callable[[Graph, Node], Mapping[str, np.ndarray]]
     facts: Callable[[Graph, Node], Mapping[str, Any]]
     parallel: Callable[..., Any]
+    statistics: Callable[[Graph, Node], Mapping[str, np.ndarray]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,10 +188,12 @@ class Updates(Enum):
     WEIGHTS = "trained columns"
     BIASES = "biases"
     HEAD = "weights and biases of the head"
+    STATISTICS = "what it keeps of samples"
 
     @property
     def weights(self) -> bool:
-        return self in (Updates.WEIGHTS, Updates.HEAD)
+        """Whether the way back reads what it changes."""
+        return self not in (Updates.NOTHING, Updates.BIASES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +201,7 @@ class BackwardOp(Op):
     """A step of the backward pass.
 
     updates        what it changes; a node that changes something is there for its effect
-    reads_weights  it needs its layer's weights as the forward pass had them
+    reads_weights  it needs its layer's weights, or statistics, as the forward pass had them
     guard          fraction bits to which it aligns the errors of a layer's channels
     """
 
@@ -212,6 +216,10 @@ NO_ATEN: Mapping[str, Aten] = {}
 
 def no_scratch(graph: Graph, node: Node) -> int:
     return 0
+
+
+def no_statistics(graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+    return {}
 
 
 def no_macs(graph: Graph, node: Node) -> int:

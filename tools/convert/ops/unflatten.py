@@ -31,6 +31,7 @@ from .table import (
     no_facts,
     no_macs,
     no_scratch,
+    no_statistics,
     no_structs,
     no_tables,
 )
@@ -142,6 +143,7 @@ OPS: tuple[Op, ...] = (
         arrays=no_arrays,
         facts=no_facts,
         parallel=_parallel,
+        statistics=no_statistics,
     ),
     BackwardOp(
         BACKWARD,

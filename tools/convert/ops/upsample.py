@@ -32,6 +32,7 @@ from .table import (
     no_arrays,
     no_macs,
     no_scratch,
+    no_statistics,
     no_structs,
     no_tables,
     not_in_place,
@@ -173,6 +174,7 @@ OPS: tuple[Op, ...] = (
         arrays=no_arrays,
         facts=_facts,
         parallel=_parallel,
+        statistics=no_statistics,
     ),
     BackwardOp(
         BACKWARD,

@@ -42,9 +42,9 @@ class _Waiting:
         self.missing = {number: set(node.reads) - made for number, node in self.nodes.items()}
         self.able = {number for number, tensors in self.missing.items() if not tensors}
         self.readers: dict[str, set[int]] = {}
-        self.of_layer: dict[str | None, dict[int, Node]] = {}
+        self.of_owner: dict[str, dict[int, Node]] = {}
         for number, node in self.nodes.items():
-            self.of_layer.setdefault(node.layer, {})[number] = node
+            self.of_owner.setdefault(node.owner, {})[number] = node
             for tensor in node.reads:
                 self.readers.setdefault(tensor, set()).add(number)
 
@@ -65,7 +65,7 @@ class _Waiting:
         """The node, which runs now."""
         node = self.nodes.pop(number)
         self.able.remove(number)
-        del self.missing[number], self.of_layer[node.layer][number]
+        del self.missing[number], self.of_owner[node.owner][number]
         for tensor in set(node.reads):
             self.readers[tensor].remove(number)
         for tensor in node.outputs:
@@ -89,4 +89,5 @@ class _Waiting:
         """True while an update would change what a waiting node still has to read as it was."""
         if updates(node) is Updates.NOTHING:
             return False
-        return any(spoils(node, other) for other in self.of_layer[node.layer].values())
+        others = self.of_owner[node.owner].values()
+        return any(other is not node and spoils(node, other) for other in others)

@@ -1,0 +1,445 @@
+"""The end of an embedding network, in the place of a head: which known class a sample is of, if of any.
+
+Prototypes are running means of embeddings (Snell et al., Prototypical Networks, 2017) that are centred and of
+length 1 (Wang et al., SimpleShot, 2019); the loss is cross entropy of distances to them (Yang et al.,
+Convolutional Prototype Learning, 2018). firmware/include/kernels/prototypes.h is the contract.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from microtrain.base.plan import DISTANCES, SUMS
+from microtrain.convert.ir import ConvertError, Graph, Layer, Node, Shape, Source, Tensor
+from microtrain.convert.names import Names
+from microtrain.convert.reference import hostlib
+from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.hostlib import F32, NUMBER, S8, S16, SCRATCH, Clamp, ErrorS8, Record
+from microtrain.convert.reference.numeric import f32, kept, log_f32, quantize_error
+
+from . import conv, head, losses
+from .bounds import INT32_MAX, Accumulator
+from .ctext import Table, struct
+from .environment import Env
+from .normalise import inverse_root
+from .outputs import stays_float
+from .stage import NOT_A_STAGE
+from .table import (
+    NO_ATEN,
+    NOT_ALIGNED,
+    BackwardOp,
+    Folds,
+    ForwardOp,
+    Learns,
+    Leaves,
+    Op,
+    Updates,
+    Values,
+    gathers_channels,
+    no_arrays,
+    no_facts,
+    no_output,
+    no_scratch,
+    no_structs,
+    not_in_place,
+)
+from .unit import whole
+from .work import by_size, one_way
+
+if TYPE_CHECKING:
+    from .tape import Tape
+
+NAME, LOSS, BACKWARD, UPDATE = "prototypes", "loss_prototypes", "prototypes_bwd_x", "prototypes_update"
+MADE, PASSED = "embedding/made", "embedding/passed"  # tensors of a network that ends in one
+CENTRE = "embedding_centre"  # of generated code
+UNKNOWN = 0  # the class of what is none of those that are known
+SAMPLES = f32(32)  # the most that a count becomes
+NONE = f32(-1e30)  # logit of a class without samples
+FINE = 16  # units of a centre in one of a stored value
+SHARP = 8.0  # logit by which a squared distance of 1 is less than 0
+# Distances before there are any, each as much as a quarter of one: kernels/prototypes.h has their order.
+BEFORE = (0.25, 0.15 * SHARP, 0.05 * SHARP, 0.25, 0.225 * SHARP)
+NEAR = f32(0.85)  # of the distance to the nearest of another class
+DEVIATIONS = f32(5)  # mean ones above the mean: four standard ones of a normal distribution
+
+
+class Prototypes(Record):
+    _fields_ = (
+        *((n, ctypes.c_uint16) for n in ("pixels", "c", "classes")),
+        ("unit", ctypes.c_float),
+    )
+
+
+def centred(graph: Graph, stored: np.ndarray) -> Graph:
+    """With the centre of embeddings: of typical samples, as they are stored, int8 [samples, h, w, c].
+
+    Raises ConvertError where they are all alike.
+    """
+    flat = stored.reshape(len(stored), -1).astype(np.float64)
+    if not flat.std(axis=0).any():
+        raise ConvertError(
+            f"{graph.name} makes the same embedding of all {len(flat)} samples of the calibration: give "
+            "samples that differ, or train the network"
+        )
+    return graph.replace(centre=tuple(int(v) for v in np.rint(flat.mean(axis=0) * FINE)))
+
+
+def closed(graph: Graph, classes: int) -> Graph:
+    """A quantized graph with prototypes of its head's features in the place of the head.
+
+    classes  known ones, and "unknown"
+    """
+    last = graph.nodes[-1]
+    node = Node(NAME, NAME, last.inputs, (graph.output,))
+    logits = Tensor(graph.output, (1, 1, classes))
+    layers = {name: layer for name, layer in graph.layers.items() if name != last.layer}
+    return graph.replace(
+        nodes=(*graph.nodes[:-1], node), tensors={**graph.tensors, graph.output: logits}, layers=layers
+    )
+
+
+def passed_on(graph: Graph) -> Graph:
+    """A float network whose output is its embedding, with a head behind it that passes that on.
+
+    Until prototypes take the head's place its outputs are what quantization is judged by.
+    """
+    made, head_of_it = graph.output, graph.nodes[-1].op == head.HEAD
+    if head_of_it:
+        graph, made = conv.of_linear_end(graph, MADE), MADE
+    n = graph.tensors[made].elements
+    layer = Layer(np.eye(n, dtype=f32), np.zeros(n, f32), Source(""))
+    logits = Tensor(PASSED, (1, 1, n))
+    return graph.replace(
+        nodes=(*graph.nodes, head.node_of(PASSED, made, PASSED)),
+        tensors={**graph.tensors, PASSED: logits},
+        layers={**graph.layers, PASSED: layer},
+        output=PASSED,
+    )
+
+
+def forward_of(graph: Graph) -> Node:
+    return next(n for n in graph.forward_nodes if n.op == NAME)
+
+
+def c_struct(graph: Graph, node: Node) -> Prototypes:
+    """The kernels' parameter struct; node: the forward one."""
+    x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
+    return Prototypes(pixels=x.pixels, c=x.channels, classes=y.channels, unit=-SHARP)
+
+
+def statistics(graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+    """What is learned beside any gradient, as converted, by kind."""
+    x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
+    return {
+        SUMS: np.zeros((y.channels - 1, x.elements + 1), f32),
+        DISTANCES: np.array(BEFORE, f32),
+    }
+
+
+def embedding(graph: Graph, stored: np.ndarray) -> tuple[np.ndarray, Any]:
+    """That of stored values [h, w, c], float32 [h * w * c], and what scaled it to length 1."""
+    q = stored.reshape(-1).astype(np.int64) * FINE - np.array(graph.centre)
+    squares = int((q * q).sum())
+    gain = inverse_root(squares) if squares else f32(0)
+    return np.asarray(q.astype(f32) * gain), gain
+
+
+def threshold(distances: np.ndarray) -> Any:
+    """Distance from which on a sample is of no class, float32."""
+    own, total, off, others, far = distances
+    mean, far = total / own, far / others
+    most, half, near = mean + DEVIATIONS * (off / own), mean + (far - mean) * f32(0.5), NEAR * far
+    half = half if half < near else near
+    return half if half < most else most
+
+
+def logits_of(p: Prototypes, e: np.ndarray, learned: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The twin of prototypes_fwd_f32. e: an embedding, float32"""
+    logits = [kept(-threshold(learned[DISTANCES]))]
+    for *sums, count in learned[SUMS]:
+        if not count > 0:
+            logits.append(NONE)
+            continue
+        d, total = e - np.array(sums) * (f32(1) / count), f32(0)
+        for square in d * d:
+            total = total + square
+        logits.append(kept(f32(p.unit) * (count / (count + f32(1)) * total)))
+    return np.array(logits, f32)
+
+
+def _follow(of: np.ndarray, distance: Any) -> Any:
+    """A distance joins a count and the sum behind it. Returns what is kept of older ones."""
+    keep = _keep(of[0])
+    of[:] = kept(of * keep + np.array([1, distance], f32))
+    return keep
+
+
+def _keep(count: Any) -> Any:
+    """What is left of older samples where one more joins."""
+    older = SAMPLES - f32(1)
+    return older / count if count > older else f32(1)
+
+
+def loss(logits: np.ndarray, label: int, distances: np.ndarray) -> tuple[Any, np.ndarray]:
+    """The twin of loss_prototypes_f32: the loss and its gradient; distances follow."""
+    if not logits[label] > NONE:
+        return log_f32(f32(len(logits))), np.zeros(len(logits), f32)
+    nearest = NONE
+    for k in range(1, len(logits)):
+        if k != label and logits[k] > nearest:
+            nearest = logits[k]
+    if label != UNKNOWN:
+        keep = _follow(distances[:2], -logits[label])
+        off = abs(-logits[label] - distances[1] / distances[0])
+        distances[2] = kept(distances[2] * keep + off)
+    if nearest > NONE:
+        _follow(distances[3:], -nearest)
+    return reference.loss_cross_entropy(logits, label)
+
+
+def pulls(e: np.ndarray, grad: np.ndarray, learned: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Of each value of an embedding, the sum that its error is made of, float32."""
+    total, all_of = np.zeros(len(e), f32), f32(0)
+    for g, (*sums, count) in zip(grad[1:], learned[SUMS], strict=True):
+        w = g / (count + f32(1)) if count > 0 else f32(0)
+        total, all_of = total + w * np.array(sums), all_of + w * count
+    pulled: np.ndarray = total - e * all_of
+    along = f32(0)
+    for product in e * pulled:
+        along = along + product
+    return np.asarray(pulled - e * along)
+
+
+def error(
+    p: Prototypes,
+    graph: Graph,
+    stored: np.ndarray,
+    grad: np.ndarray,
+    learned: Mapping[str, np.ndarray],
+    clamp: Any,
+) -> Any:
+    """The twin of prototypes_bwd_x_f32. stored: the embedding, int8"""
+    sums, unit = _gradient_of(p, graph, stored, grad, learned)
+    return quantize_error(sums, unit, clamp)
+
+
+def _gradient_of(
+    p: Prototypes, graph: Graph, stored: np.ndarray, grad: np.ndarray, learned: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, Any]:
+    """Sums of the stored embedding's shape, and the real gradient of 1 in one, float32."""
+    e, gain = embedding(graph, stored)
+    sums = pulls(e, grad, learned).reshape(stored.shape)
+    return sums, f32(p.unit) * f32(-2 * FINE) * gain
+
+
+def join(e: np.ndarray, label: int, sums: np.ndarray) -> None:
+    """The twin of prototypes_update_f32."""
+    if label != UNKNOWN:
+        own = sums[label - 1]
+        own[:] = kept(own * _keep(own[-1]) + np.append(e, f32(1)))
+
+
+def _gradient(tape: Tape, node: Node, error: str | None) -> None:
+    logits, x = node.outputs[0], node.inputs[0]
+    grad = tape.tensor(f"grad:{logits}", logits, "f32")
+    tape.append(Node(LOSS, node.name, (logits,), (grad,)))
+    tape.send(x, Node(BACKWARD, node.name, (grad, x), ()))
+    tape.append(Node(UPDATE, node.name, (x,), ()))
+
+
+def _run(env: Env, node: Node) -> None:
+    e, _ = embedding(env.graph, env.values[node.inputs[0]])
+    env.values[node.outputs[0]] = logits_of(c_struct(env.graph, node), e, env.statistics)
+
+
+def _run_loss(env: Env, node: Node) -> None:
+    distances = env.statistics[DISTANCES]
+    own = distances.copy() if env.real else distances
+    value, grad = loss(env.values[node.inputs[0]], env.label, own)
+    env.loss, env.values[node.outputs[0]] = float(value), grad
+
+
+def _run_bwd_x(env: Env, node: Node) -> None:
+    grad, x = (env.values[t] for t in node.inputs)
+    p, clamp = c_struct(env.graph, forward_of(env.graph)), env.clamp(node.clamp)
+    if env.real:
+        sums, unit = _gradient_of(p, env.graph, x, grad, env.statistics)
+        env.values[node.outputs[0]] = env.backend.clamped(sums * float(unit), clamp)
+    else:
+        env.values[node.outputs[0]] = error(p, env.graph, x, grad, env.statistics, clamp)
+
+
+def _run_update(env: Env, node: Node) -> None:
+    if not env.real:
+        e, _ = embedding(env.graph, env.values[node.inputs[0]])
+        join(e, env.label, env.statistics[SUMS])
+
+
+def _learned(names: Names, *kinds: str) -> str:
+    return ", ".join(str(names.trained(NAME, kind)) for kind in kinds)
+
+
+def _of(names: Names, node: Node) -> str:
+    return f"{names.struct(NAME, node)}, {CENTRE}"
+
+
+def _call(names: Names, node: Node) -> str:
+    out, learned = names.at(node.outputs[0]), _learned(names, SUMS, DISTANCES)
+    return f"prototypes_fwd_f32({_of(names, node)}, {names.at(node.inputs[0])}, {learned}, {out});"
+
+
+def _call_loss(names: Names, node: Node) -> str:
+    classes = names.graph.tensors[node.inputs[0]].channels
+    logits, grad = names.at(node.inputs[0]), names.at(node.outputs[0])
+    learned = _learned(names, DISTANCES)
+    return f"const float loss = {node.op}_f32({classes}, {logits}, label, {learned}, {grad});"
+
+
+def _call_bwd_x(names: Names, node: Node) -> str:
+    grad, x = (names.at(t) for t in node.inputs)
+    to = f"{names.clamp()}, {names.error(node.outputs[0])}, {names.scratch()}"
+    return f"{node.op}_f32({_of(names, node)}, {x}, {grad}, {_learned(names, SUMS)}, {to});"
+
+
+def _call_update(names: Names, node: Node) -> str:
+    x, learned = names.at(node.inputs[0]), _learned(names, SUMS)
+    return f"{node.op}_f32({_of(names, node)}, {x}, label, {learned});"
+
+
+def _tables(graph: Graph, node: Node) -> Iterator[Table]:
+    values = np.array(graph.centre, np.int16)
+    yield Table(f"const int16_t {CENTRE}[{len(values)}]", values, "tables")
+
+
+def _structs(names: Names, node: Node) -> Iterator[str]:
+    yield struct(NAME, NAME, node.name, c_struct(names.graph, node))
+
+
+def _float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
+    raise ConvertError("prototypes are of stored embeddings: they join a network once it is quantized")
+
+
+def _int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
+    p, learned = c_struct(graph, node), statistics(graph, node)
+    stored = env[node.inputs[0]]
+    rows = [logits_of(p, embedding(graph, each)[0], learned) for each in stored]
+    return np.stack(rows).reshape(len(rows), 1, 1, -1)
+
+
+def _bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
+    """Sums are float32; counts are uint16, and values of prototypes are numbered in 32 bits."""
+    forward = forward_of(graph)
+    x, y = graph.tensors[forward.inputs[0]], graph.tensors[forward.outputs[0]]
+    way_out = "pool the embedding, or have fewer classes"
+    yield Accumulator(
+        "a number of pixels, channels or classes", max(x.pixels, x.channels, y.channels), 65535, way_out
+    )
+    yield Accumulator("the number of a value", x.elements * y.channels, INT32_MAX, way_out)
+
+
+def _shapes(graph: Graph, node: Node) -> tuple[Shape, ...]:
+    return (graph.tensors[graph.output].shape,)
+
+
+def _made_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
+    return (graph.tensors[node.inputs[1]].shape,)
+
+
+def _macs(graph: Graph, node: Node) -> int:
+    forward = forward_of(graph)
+    x, y = graph.tensors[forward.inputs[0]], graph.tensors[forward.outputs[0]]
+    return x.elements * (y.channels - 1)
+
+
+def _scratch(graph: Graph, node: Node) -> int:
+    return hostlib.scratch_bytes(BACKWARD, c_struct(graph, forward_of(graph)))
+
+
+def _parallel(run: Any, step: Any, x: Any) -> Any:
+    raise ConvertError("the float simulation knows no prototypes yet: simulate with the device's arithmetic")
+
+
+FORWARD = ForwardOp(
+    NAME,
+    shapes=_shapes,
+    run=_run,
+    call=_call,
+    accumulators=_bounds,
+    scratch=no_scratch,
+    macs=_macs,
+    way=one_way,
+    work=by_size,
+    unit=whole,
+    in_place=not_in_place,
+    kernels={"prototypes_fwd_f32": (None, (Prototypes, S16, S8, F32, F32, F32))},
+    header=NAME,
+    aten=NO_ATEN,  # `closed` makes it
+    folds=Folds.NOTHING,
+    learns=Learns.STATISTICS,
+    output=stays_float,
+    float_run=_float_run,
+    int8_run=_int8_run,
+    gathers=gathers_channels,
+    gradient=_gradient,
+    leaves=Leaves.NOTHING,
+    tables=_tables,
+    layer_structs=no_structs,
+    step_structs=_structs,
+    kernel="prototypes_fwd_f32",
+    struct=NAME,
+    stage=NOT_A_STAGE,
+    arrays=no_arrays,
+    facts=no_facts,
+    parallel=_parallel,
+    statistics=statistics,
+)
+INPUT_GRADIENT = BackwardOp(
+    BACKWARD,
+    shapes=_made_shape,
+    run=_run_bwd_x,
+    call=_call_bwd_x,
+    accumulators=_bounds,
+    scratch=_scratch,
+    macs=_macs,
+    way=one_way,
+    work=by_size,
+    unit=whole,
+    in_place=not_in_place,
+    kernels={
+        "prototypes_bwd_x_f32": (None, (Prototypes, S16, S8, F32, F32, Clamp, ErrorS8, SCRATCH)),
+        "prototypes_bwd_x_scratch": (ctypes.c_uint32, (Prototypes,)),
+    },
+    header=NAME,
+    updates=Updates.NOTHING,
+    reads_weights=True,
+    guard=NOT_ALIGNED,
+)
+JOIN = BackwardOp(
+    UPDATE,
+    shapes=no_output,
+    run=_run_update,
+    call=_call_update,
+    accumulators=_bounds,
+    scratch=no_scratch,
+    macs=_macs,
+    way=one_way,
+    work=by_size,
+    unit=whole,
+    in_place=not_in_place,
+    kernels={"prototypes_update_f32": (None, (Prototypes, S16, S8, NUMBER, F32))},
+    header=NAME,
+    updates=Updates.STATISTICS,
+    reads_weights=False,
+    guard=NOT_ALIGNED,
+)
+COST = replace(
+    losses.loss(LOSS, _run_loss, _call_loss, NAME, (NUMBER, F32, NUMBER, F32, F32)),
+    updates=Updates.STATISTICS,
+)
+
+OPS: tuple[Op, ...] = (FORWARD, COST, INPUT_GRADIENT, JOIN)
