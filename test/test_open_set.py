@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import time
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 import torch
 from autograd import cosine, gradients
 from click.testing import CliRunner
+from library import OK, Learner, shared, written
 from networks import random_network, residual_network
+from pio_build import host_program
 from test_executor import images, partly_trained, run_both
 from test_gradients import LEAST, everything, image
 from torch import nn
@@ -18,6 +23,8 @@ from torch import nn
 from lab.networks import of_open_set
 from microtrain.base.errors import Error
 from microtrain.base.plan import DISTANCES, SUMS, read_plan
+from microtrain.base.progress import Bars
+from microtrain.check_board.probe import probe
 from microtrain.convert.cli import main
 from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.executor import Executor
@@ -28,6 +35,10 @@ from microtrain.convert.ops.prototypes import UNKNOWN
 from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.reference.numeric import Sgd
 from microtrain.convert.scheme import Scheme
+from microtrain.device.cli import main as device_main
+from microtrain.device.client import Device
+from microtrain.device.link import ProgramPort
+from microtrain.device.session import Settings, Silent, imprint, pixels
 from microtrain.samples.source import scan, split
 from microtrain.simulate.cli import main as simulate
 
@@ -166,9 +177,13 @@ def put(folder: Path, kind: int, count: int, seed: int) -> None:
         np.save(folder / f"{number:03d}.npy", sample)
 
 
-def convert(*words: object) -> tuple[int, str]:
-    result = CliRunner().invoke(main, list(map(str, words)))
+def run(command: click.Command, *words: object) -> tuple[int, str]:
+    result = CliRunner().invoke(command, list(map(str, words)))
     return result.exit_code, " ".join(result.output.split())
+
+
+def convert(*words: object) -> tuple[int, str]:
+    return run(main, *words)
 
 
 def sets(folder: Path) -> Path:
@@ -303,3 +318,89 @@ def test_labels_stay_where_a_list_names_them(tmp_path: Path) -> None:
 def test_more_classes_than_there_is_room_for(tmp_path: Path) -> None:
     with pytest.raises(Error, match=r"3 classes .*room for 2: .*--classes 3"):
         scan(folders(tmp_path, "a", "b", "c", "unknown"), 3, known=2)
+
+
+# ---------------------------------------------------------------- on a device
+
+
+def test_a_device_learns_what_the_simulator_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session, what is enrolled without training, and what the device says of itself."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MICROTRAIN_FLASH", str(tmp_path / "flash"))
+    data, generated = sets(tmp_path), tmp_path / "out"
+    asked = (saved(taught(), tmp_path), "--task", "open-set", "--classes", KNOWN, "-o", generated)
+    code, said = convert(*asked, "--calibration", tmp_path / "typical")
+    assert code == 0 and "records of" in said, said
+    same = ("--seed", 3)
+    words = (generated, "--data", data, *same, "-o", tmp_path / "sim", "--jobs", "1")
+    assert run(simulate, *words)[0] == 0
+    found = json.loads((tmp_path / "sim/results.json").read_text())["runs"][0]
+    device = ("--native", host_program(generated, tmp_path), "--plan", generated / "plan.json")
+    code, said = run(device_main, *device, "train", data / "train", "--eval", data / "test", *same)
+    assert code == 0 and found["trained_sha256"] in said, said
+    assert "labels: 1 fast, 2 slow" in said, said
+    assert "one look at each sample first" in said and "steps on records" in said, said
+    assert "3 and unknown" in run(device_main, *device, "info")[1]
+    code, said = run(device_main, *device, "eval", data / "test")
+    assert code == 0 and "unknown" in said and "class 3" not in said, said
+    code, said = run(device_main, *device, "imprint", data / "train", "--eval", data / "test")
+    assert code == 0 and "prototypes are of 2 classes from 16 samples" in said, said
+
+
+def test_what_is_enrolled_changes_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the board's own answers are those of a board: what `check-board` asks it."""
+    monkeypatch.setenv("MICROTRAIN_FLASH", str(tmp_path / "flash"))
+    data, generated = sets(tmp_path), tmp_path / "out"
+    asked = (saved(taught(), tmp_path), "--task", "open-set", "--classes", KNOWN, "-o", generated)
+    assert convert(*asked, "--calibration", tmp_path / "typical")[0] == 0
+    learned = {t.offset: t for t in read_plan(generated / "plan.json").trainables.tensors}
+    training = scan(data / "train", KNOWN + 1, known=KNOWN)
+    program = host_program(generated, tmp_path)
+    with Device(ProgramPort(program)) as device, Bars() as bars:
+        before = device.pull()
+        assert imprint(device, training, Settings(), Silent(), pixels(device)) == 2
+        after = device.pull()
+        changed = {
+            learned[max(o for o in learned if o <= i)].kind
+            for i in range(len(after))
+            if before[i] != after[i]
+        }
+        assert changed == {SUMS, DISTANCES}
+        found = probe(device, time.monotonic, bars, "a program")
+    steps = found.groups["training"].values()
+    assert not found.ended and all(answer.startswith("ok train") for answer in steps), steps
+
+
+def test_a_trained_body_goes_back_into_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prototypes have no place there, and that is said."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MICROTRAIN_FLASH", str(tmp_path / "flash"))
+    data, generated, model = sets(tmp_path), tmp_path / "out", saved(taught(), tmp_path)
+    asked = (model, "--task", "open-set", "--classes", KNOWN, "-o", generated)
+    assert convert(*asked, "--calibration", tmp_path / "typical")[0] == 0
+    device = ("--native", host_program(generated, tmp_path), "--plan", generated / "plan.json")
+    assert run(device_main, *device, "train", data / "train")[0] == 0
+    out = ("-o", tmp_path / "all.npz", "--state-dict", tmp_path / "new.pt", "--model", model)
+    code, said = run(device_main, *device, "pull", *out)
+    assert code == 0 and "no place for prototypes of classes" in said, said
+    old, new = torch.export.load(model).state_dict, torch.load(tmp_path / "new.pt", weights_only=True)
+    assert any(not torch.equal(old[name], new[name]) for name in old)
+
+
+def test_the_library_knows_no_class_before_its_first_sample(tmp_path: Path) -> None:
+    """The bits of the executor, and a rate of 0 enrols."""
+    graph = of_open_set(random_network(1))
+    compiled = compile_graph(graph, Scheme("biases", -1), graph.tensors[graph.output].channels)
+    written(compiled, "net", tmp_path / "library", tmp_path / "generated")
+    learner, executor = Learner(shared(tmp_path / "library"), "net"), Executor(compiled.graph)
+    gain, offset = compiled.graph.input.gain, compiled.graph.input.offset
+    assert set(gain) == {1.0} and set(offset) == {-128.0}
+    assert learner.call("set", 1, ctypes.c_float(0.0)) == OK
+    for step, stored in enumerate(images(compiled.graph, 6)):
+        shown = (stored.astype(int) + 128).astype(np.uint8)
+        label = (0, 2, 2, 1, 0, 2)[step]
+        logits = executor.forward(stored)
+        assert learner.scores(shown).tobytes() == logits.tobytes()
+        assert np.argmax(logits) == UNKNOWN or step > 1
+        assert learner.train(shown, label) == np.float32(executor.backward(label, STILL))
+    assert learner.trainables() == executor.trainables()

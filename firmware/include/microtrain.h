@@ -169,7 +169,8 @@ int microtrain_feed(struct microtrain *m, const uint8_t *input);
 int microtrain_feed_sound(struct microtrain *m, uint32_t at, const int16_t *samples, uint32_t count);
 
 /* Inference on the input, which is used up. scores: float [classes], larger is likelier, not normalised; of a regression
- * the outputs, in the units that the model was trained on; of labels that hold or not, above 0 where one does. label: the
+ * the outputs, in the units that the model was trained on; of labels that hold or not, above 0 where one does; of an open
+ * set less than 0, the farther the less, and the first that of what is none of the classes. label: the
  * first class with the largest; either may be NULL. ERR_INPUT where rows are missing. Time: that of an inference, less what
  * its rows took. */
 int microtrain_predict(struct microtrain *m, float *scores, uint32_t *label);

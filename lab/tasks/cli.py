@@ -23,11 +23,12 @@ from microtrain.base.terminal import say
 from microtrain.memory_report.usage import Report
 from microtrain.samples.source import evenly, load, suffixes
 
-from . import hops, learn, logits, over_time, speaker, spoken
+from . import hops, learn, logits, open_sets, over_time, speaker, spoken
 from .cases import CASES, Case
 
 WORK, RESULT = ROOT / "build/tasks", ROOT / "build/tasks.json"
 HOPS, RECURRENT = ROOT / "build/hops.json", ROOT / "build/recurrent.json"
+OPEN_SETS = ROOT / "build/open_sets.json"
 SPEAKER = "speaker"
 NAMES = (*(case.name for case in CASES), SPEAKER)
 COMPARED = 60  # samples of which the logits are compared
@@ -151,7 +152,8 @@ def keep(row: dict[str, Any]) -> None:
 )
 @click.option("--recurrent", "cells", is_flag=True, help="Measure GRU and LSTM: build/recurrent.json.")
 @click.option("--hops", "overlapping", is_flag=True, help="Measure windows that overlap: build/hops.json.")
-def main(only: str | None, recordings: Path | None, overlapping: bool, cells: bool) -> None:
+@click.option("--open-sets", "unknown", is_flag=True, help="Measure open sets: build/open_sets.json.")
+def main(only: str | None, recordings: Path | None, overlapping: bool, cells: bool, unknown: bool) -> None:
     """Convert and train the networks of MLPerf Tiny, and write build/tasks.json.
 
     So too a network of spoken digits, which learns a speaker that it has never heard.
@@ -162,6 +164,11 @@ def main(only: str | None, recordings: Path | None, overlapping: bool, cells: bo
     if cells:
         folder = recordings or spoken.unpacked(find().folder, WORK / "data")
         notes.write(RECURRENT, list(over_time.measured(folder, WORK / "recurrent")))
+        return
+    if unknown:
+        rows = list(open_sets.measured(find().folder, WORK / "open_sets", say))
+        notes.write(OPEN_SETS, rows)
+        say(open_sets.table(rows))
         return
     for case in CASES:
         if only in (None, case.name):

@@ -169,7 +169,8 @@ def train_command(
             device.autosave(autosave)
         target.hurry(device)
         imprint = imprint_first(device, wanted.imprint)
-        found = wanted.situation(device.info.shape, training, device.info.records, imprint)
+        about = device.info
+        found = wanted.situation(about.shape, training, about.records, imprint, about.known > 0)
         factor = wanted.factor_in(found) if asked is None else asked
         wanted = wanted.resolved(found)
         say(in_words(wanted, (factor,), rates, imprint, training.files))
@@ -249,6 +250,8 @@ def scanned(device: Device, folder: Path, test_folder: Path | None) -> tuple[Dat
     testing = scan(test_folder, classes, known=known) if test_folder is not None else None
     if testing is not None and testing.classes != training.classes:
         raise DeviceError(f"{folder} and {test_folder} have different class folders: name them alike.")
+    if known:
+        say(f"labels: {training.labels}")
     return training, testing
 
 

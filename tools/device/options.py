@@ -123,12 +123,14 @@ class Course:
     def augmentation(self) -> Augmentation:
         return Augmentation(PLAIN.kinds if self.kinds is None else self.kinds, self.variants)
 
-    def situation(self, shape: Shape, training: Dataset, records: int, looks: bool) -> Situation:
-        """What a session meets. shape: of a sample; records, looks: as Situation has them"""
+    def situation(
+        self, shape: Shape, training: Dataset, records: int, looks: bool, enrols: bool
+    ) -> Situation:
+        """What a session meets. shape: of a sample; records, looks, enrols: as Situation has them"""
         normal = training.classes == KNOWN_ORDER
         sounds = sound_of(shape) is not None and len(training.classes) > 1
         small = sounds or (normal and math.prod(shape) <= SMALL)
-        return Situation(per_epoch(training, self.limit), records, looks, self.order, small, normal)
+        return Situation(per_epoch(training, self.limit), records, looks, self.order, small, normal, enrols)
 
     def resolved(self, found: Situation) -> Self:
         """The course with what nobody said as recipe.py has it."""

@@ -29,6 +29,7 @@ class Situation:
     order    as Settings.order
     small    they are sent in no time: sounds of more than one class, or small samples of what is normal
     normal   an autoencoder learns from them what is normal
+    enrols   that look lets them join prototypes, which are sure of an image that they have seen
     """
 
     images: int
@@ -37,6 +38,7 @@ class Situation:
     order: str
     small: bool = False
     normal: bool = False
+    enrols: bool = False
 
     def chosen(self, epochs: int | None = None) -> dict[str, Any]:
         """All of it but the rate, by the names that Settings and the options have for it.
@@ -51,7 +53,9 @@ class Situation:
     @property
     def views(self) -> int:
         """Ways of each image in the look: where records are many and images few, as many as are kept."""
-        return max(1, min(VIEWS, self.records // max(1, self.images))) if self.remembers else 1
+        if self.enrols or not self.remembers:
+            return 1
+        return max(1, min(VIEWS, self.records // max(1, self.images)))
 
     @property
     def epochs(self) -> int:

@@ -23,6 +23,7 @@ KINDS: tuple[Kind, ...] = (
 Item = TypeVar("Item")
 TRAINING, TESTING = "train", ("val", "test")  # folders to learn from, and to be tested with
 LABELS = "labels.txt"  # of an open set: names of its classes, a line each, from label 1 on
+MOST_LABELS = 20  # that are said
 HELD_OUT = 5  # one sample in so many of a class, where nothing says which ones to test with
 
 
@@ -45,6 +46,12 @@ class Dataset:
     def noun(self) -> str:
         """Of one of them, in sentences."""
         return noun_of(self.files)
+
+    @property
+    def labels(self) -> str:
+        """Of the classes that have samples, in words."""
+        own = sorted({sample.label for sample in self.samples})
+        return shorten([f"{label} {self.classes[label]}" for label in own], MOST_LABELS)
 
     @property
     def files(self) -> tuple[Path, ...]:

@@ -167,7 +167,7 @@ def run(model: Blueprint, wanted: Wanted) -> tuple[list[Outcome], list[Path]]:
     asked = factors(wanted.lrs, wanted.given, model.rates)
     imprint = imprint_first(model, wanted)
     task = task_of(model, wanted)
-    found = wanted.situation(model.shape, task.training, task.memory, imprint)
+    found = wanted.situation(model.shape, task.training, task.memory, imprint, model.known > 0)
     chosen = asked or (wanted.factor_in(found),)
     wanted = wanted.resolved(found)
     epochs = max(wanted.epochs or 1, wanted.views or 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +24,7 @@ from microtrain.device.session import (
 )
 from microtrain.samples.source import Sample
 
+from .blueprint import Blueprint
 from .guard import diverges
 from .network import load_network
 from .parallel import Parallel, Tensor
@@ -102,13 +103,8 @@ class Group:
 
     def given(self, records: np.ndarray) -> dict[str, Tensor]:
         """The network's sources of records uint8 [runs][images][bytes], each [runs][c][images][h][w]."""
-        given, plan = {}, self.task.plan
-        for name in self.net.sources:
-            offset, shape = plan.kept[name] if plan.front else (0, plan.shape)
-            values = records[..., offset : offset + int(np.prod(shape))].view(np.int8)
-            images = values.reshape(*records.shape[:2], *shape).transpose(0, 4, 1, 2, 3).astype(np.float32)
-            given[name] = torch.from_numpy(np.ascontiguousarray(images)).to(self.device)
-        return given
+        found = given_of(self.task.plan, self.net.sources, records)
+        return {name: tensor.to(self.device) for name, tensor in found.items()}
 
     @torch.no_grad()
     def evaluate(self, step: int) -> None:
@@ -126,6 +122,18 @@ class Group:
         for log, own in zip(self.logs, counts, strict=True):
             by_class = tuple((int(right), int(total)) for right, total in own)
             log.evaluations.append(Evaluation(step, int(own[:, 0].sum()), len(samples), by_class))
+
+
+def given_of(plan: Blueprint, sources: Iterable[str], records: np.ndarray) -> dict[str, Tensor]:
+    """Tensors that a network's steps read, of records uint8 [runs][images][bytes]: stored integers, float32
+    [runs][c][images][h][w]."""
+    given = {}
+    for name in sources:
+        offset, shape = plan.kept[name] if plan.front else (0, plan.shape)
+        values = records[..., offset : offset + int(np.prod(shape))].view(np.int8)
+        images = values.reshape(*records.shape[:2], *shape).transpose(0, 4, 1, 2, 3).astype(np.float32)
+        given[name] = torch.from_numpy(np.ascontiguousarray(images))
+    return given
 
 
 def sessions(

@@ -42,7 +42,6 @@ from .table import (
     Values,
     gathers_channels,
     no_arrays,
-    no_facts,
     no_output,
     no_scratch,
     no_structs,
@@ -316,6 +315,11 @@ def _tables(graph: Graph, node: Node) -> Iterator[Table]:
     yield Table(f"const int16_t {CENTRE}[{len(values)}]", values, "tables")
 
 
+def _facts(graph: Graph, node: Node) -> Mapping[str, Any]:
+    """The centre of embeddings in stored units, and what a squared distance of 1 takes off a logit."""
+    return {"centre": [value / FINE for value in graph.centre], "sharp": SHARP}
+
+
 def _structs(names: Names, node: Node) -> Iterator[str]:
     yield struct(NAME, NAME, node.name, c_struct(names.graph, node))
 
@@ -394,7 +398,7 @@ FORWARD = ForwardOp(
     struct=NAME,
     stage=NOT_A_STAGE,
     arrays=no_arrays,
-    facts=no_facts,
+    facts=_facts,
     parallel=_parallel,
     statistics=statistics,
 )
