@@ -340,7 +340,9 @@ def test_a_device_learns_what_the_simulator_does(tmp_path: Path, monkeypatch: py
     assert code == 0 and found["trained_sha256"] in said, said
     assert "labels: 1 fast, 2 slow" in said, said
     assert "one look at each sample first" in said and "steps on records" in said, said
-    assert "3 and unknown" in run(device_main, *device, "info")[1]
+    said = run(device_main, *device, "info")[1]
+    assert "3 and unknown" in said and "imprint prototypes" in said, said
+    assert ".npy: unknown (" in run(device_main, *device, "infer", data / "train/fast/000.npy")[1]
     code, said = run(device_main, *device, "eval", data / "test")
     assert code == 0 and "unknown" in said and "class 3" not in said, said
     code, said = run(device_main, *device, "imprint", data / "train", "--eval", data / "test")

@@ -17,6 +17,7 @@ from microtrain.samples.source import Dataset, load, scan
 
 from . import monitor as terminal
 from . import teaching
+from .answers import Info
 from .client import Device
 from .errors import DeviceError
 from .options import Training, imprints, in_words, warn_of_variants
@@ -99,11 +100,18 @@ def info(target: Target) -> None:
             **({"task": about.task} if about.task else {}),
             "arena": f"{about.arena_bytes} bytes",
             "replay": f"{about.records} records" if about.records else "no buffer",
-            "imprint": f"groups of {about.imprint} features" if about.imprint else "no statistics",
+            "imprint": looked(about),
             "trainables": f"{about.trainable_bytes} bytes, sha256 {device.sha()}",
         }
     for key, value in rows.items():
         say(f"{key:11}{value}")
+
+
+def looked(about: Info) -> str:
+    """What one look at a sample tells the device."""
+    if about.known:
+        return "prototypes"
+    return f"groups of {about.imprint} features" if about.imprint else "no statistics"
 
 
 @main.command()
@@ -125,8 +133,17 @@ def infer(target: Target, files: tuple[Path, ...], votes: Votes | None) -> None:
         for path in files:
             result = device.infer(load(path, device.info.shape))
             winner = votes.count(result.label) if votes else None
-            wins = "" if votes is None else "; none wins" if winner is None else f"; class {winner} wins"
-            say(f"{path}: class {result.label} ({softmax(result.logits)[result.label]:.1%}){wins}")
+            known = device.info.known > 0
+            wins = (
+                "" if votes is None else "; none wins" if winner is None else f"; {named(winner, known)} wins"
+            )
+            share = softmax(result.logits)[result.label]
+            say(f"{path}: {named(result.label, known)} ({share:.1%}){wins}")
+
+
+def named(label: int, known: bool) -> str:
+    """A class in words. known: of an open set, whose first is none of the others"""
+    return UNKNOWN if known and not label else f"class {label}"
 
 
 @main.command("train")
