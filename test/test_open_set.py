@@ -262,6 +262,26 @@ def test_what_does_not_go_together_is_refused(words: tuple[str, ...], why: str, 
     assert code == 1 and why in said and "Traceback" not in said, said
 
 
+def test_what_is_in_front_of_the_last_layer_may_be_asked_for(tmp_path: Path) -> None:
+    put(tmp_path / "typical/a", 1, 8, 0)
+    asked = (
+        "--task",
+        "open-set",
+        "--classes",
+        3,
+        "--calibration",
+        tmp_path / "typical",
+        "-o",
+        tmp_path / "out",
+    )
+    path = saved(Embedding(nn.Linear(24, 7), Length()).eval(), tmp_path)
+    code, said = convert(path, *asked, "--embedding", "features")
+    assert code == 0 and "embedding 24 numbers" in said, said
+    path = saved(Embedding(Length()).eval(), tmp_path)
+    code, said = convert(path, *asked, "--embedding", "features")
+    assert code == 1 and "leave --embedding out" in said, said
+
+
 def test_other_tasks_still_need_a_linear_end(tmp_path: Path) -> None:
     path = saved(Embedding().eval(), tmp_path)
     put(tmp_path / "typical/a", 1, 8, 0)

@@ -23,6 +23,7 @@ from .ops.reconstruct import ENDINGS, calibrated, closed
 from .ops.regression import measured
 from .options import (
     ANOMALY,
+    FEATURES,
     FIXED,
     LOSSES,
     MULTILABEL,
@@ -116,7 +117,12 @@ def headed(graph: Graph) -> Graph:
 def embedding(graph: Graph, asked: str | None) -> Graph:
     """The graph with a head that reads the embedding. asked: features or output, None: not said"""
     own = has_head(graph)
-    if not own or graph.ending == UNIT or asked == OUTPUT:
+    if asked == FEATURES and not own:
+        raise ConvertError(
+            f"{graph.name} does not end in a linear layer, so its output is the embedding: leave --embedding "
+            "out"
+        )
+    if not own or asked == OUTPUT or (asked is None and graph.ending == UNIT):
         graph = prototypes.passed_on(graph)
     values = graph.tensors[graph.nodes[-1].inputs[0]].elements
     maker = graph.producer(graph.nodes[-1].inputs[0])
