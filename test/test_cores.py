@@ -139,7 +139,7 @@ def test_the_command_writes_a_row_for_each_core(tmp_path: Path, monkeypatch: pyt
 
 
 def test_random_calls_do_what_they_should(session: Session) -> None:
-    assert fuzzing.run(fuzzing.build(session, session.library), 7, 300)[:2] == (300, [])
+    assert fuzzing.run(fuzzing.build(session, session.library), 7, 120)[:2] == (120, [])
 
 
 def test_random_calls_reach_what_each_function_is_for(tmp_path: Path) -> None:

@@ -90,7 +90,12 @@ class Named(torch.nn.Module):
         return result
 
 
-@pytest.mark.parametrize("name", [CODE, "[/red]", 'a"b', "a\x1b[2Jb", "conv??/", "é" * 300])
+OTHER_NAMES = ("[/red]", "a\x1b[2Jb", "é" * 300)
+
+
+@pytest.mark.parametrize(
+    "name", [CODE, 'a"b', "conv??/", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHER_NAMES)]
+)
 def test_a_layer_cannot_name_code(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Layer, file, folder and scheme, each with the attacker's name; the C compiles and does nothing."""
     monkeypatch.chdir(tmp_path)

@@ -136,6 +136,7 @@ def test_the_suites_pass_on_the_example(example: Built, tmp_path: Path) -> None:
         assert re.search(rf"^{suite.stem.title()} |\.{suite.stem.title()} ", done.stdout, re.MULTILINE), suite
 
 
+@pytest.mark.slow
 def test_the_suites_pass_on_the_smaller_board(example: Built, nucleo_elf: Path, tmp_path: Path) -> None:
     """The same files, the same images: training.robot compares with the same host simulator."""
     done = run_suites("--elf", nucleo_elf, "--program", example.program, "--results", tmp_path)

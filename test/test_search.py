@@ -301,7 +301,7 @@ def test_a_kernel_that_was_never_counted_is_announced(
 
 
 LIMITS = (0.03, 0.1)  # of a conversion, and of what the search assumes of it
-QUICK = {"mcunet-49kb": 8, "mbv2-99kb": 0, "proxyless-98kb": 4}  # fraction bits of a scheme
+QUICK = {"mcunet-49kb": 8}  # fraction bits of a scheme
 
 
 @pytest.mark.parametrize("schemes", [QUICK, pytest.param(None, marks=pytest.mark.slow)])
@@ -484,6 +484,7 @@ def result(graph: Graph, photos: Path, tmp_path_factory: pytest.TempPathFactory)
     return lab, search(lab, space_of(graph, (0, 4), RATE), request_for(budget), ALONE, quiet)
 
 
+@pytest.mark.slow
 def test_a_search_chooses_from_modules_too(lab: Lab, tmp_path: Path) -> None:
     """Their contributions are measured, and a scheme with some is written as `convert` reads it."""
     space = space_of(lab.graph, (4,), RATE, LiteResiduals(0, groups=1, rate=2.0))
