@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
+from scipy.io import savemat
 from test_sound import write_wav
 from torch import nn
 
-from lab.tasks import cli, speaker, spoken
+from lab.tasks import bearings, cli, open_sets, speaker, spoken
 from lab.tasks.cases import spectra
 from lab.tasks.learn import auc
 from lab.tasks.twin import Twin
+from microtrain.samples.source import Dataset, Sample
 
 N = 24
 
@@ -142,3 +145,40 @@ def test_the_summary_is_of_all_and_of_each() -> None:
     assert found["all"]["before"] == 0.6 and found["ann"]["before"] == 0.5
     assert found["all"]["device_5"] == 0.65 and found["bob"]["device_1"] == 0.71
     assert found["bob"]["means_3"] == 0.25
+
+
+def test_bearings_are_read_as_cwru_has_them(tmp_path: Path) -> None:
+    """Half of the windows of a made-up recording are learned, and none that shares samples is tested."""
+    rng = np.random.default_rng(0)
+    for name, loud in (("normal_0_97", 0.1), ("48k_Drive_End_IR007_0_109", 0.6)):
+        ends = {f"X000_{end}_time": rng.normal(0, loud, (60_000, 1)) for end in ("DE", "FE")}
+        savemat(tmp_path / f"{name}.mat", ends)
+    found = bearings.recordings(tmp_path, alike=False)
+    assert list(found.odd) == ["IR007_0_109"] and len(found.known) == 28
+    assert len(found.new) + len(found.test) == 27 and {len(w) for w in found.new} == {1024}
+    assert np.std(found.odd["IR007_0_109"][0]) > 4 * np.std(found.new[0])
+    equal = bearings.recordings(tmp_path, alike=True)
+    assert np.std(equal.odd["IR007_0_109"][0]) == pytest.approx(np.std(equal.new[0]), rel=0.01)
+    assert bearings.rows(found.new[:2]).shape == (2, 1, bearings.FRAMES, bearings.WIDTH)
+
+
+def test_a_folder_without_bearings_is_a_sentence(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli.main, ["--bearings", str(tmp_path)])
+    assert done.exit_code == 1 and "holds no normal_0_97.mat" in done.output
+
+
+def test_strangers_are_drawn_from_other_classes(tmp_path: Path) -> None:
+    files = [Sample(tmp_path / f"{k}/{n}.npy", k) for k in range(5) for n in range(40)]
+    sets = (Dataset(tuple("abcde"), tuple(files)),) * 2
+    found, again = open_sets.drawn(sets, 3, 1), open_sets.drawn(sets, 3, 1)
+    assert found == again != open_sets.drawn(sets, 3, 2)
+    known = {path.parent.name for path, _ in found.seen}
+    assert len(known) == 3 and len(found.seen) == 3 * open_sets.SHOTS
+    assert {label for _, label in found.seen} == {1, 2, 3}
+    assert all((path.parent.name in known) == (label > 0) for path, label in found.tested)
+
+
+def test_strangers_are_judged() -> None:
+    logits = np.array([[-5.0, -1.0, -9.0], [-5.0, -9.0, -6.0], [-5.0, -7.0, -8.0], [-5.0, -4.0, -9.0]])
+    found = open_sets.judged(logits, np.array([1, 2, 0, 0]))
+    assert found == {"closed": 1.0, "auc": 0.75, "known": 0.5, "unknown": 0.5}

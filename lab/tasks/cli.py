@@ -16,6 +16,7 @@ from lab.bench import measure
 from lab.bench.build import build
 from lab.golden.data import find
 from microtrain.base.commands import run
+from microtrain.base.errors import Error
 from microtrain.base.paths import ROOT
 from microtrain.base.pio import BOARD
 from microtrain.base.plan import Plan, read_plan
@@ -23,12 +24,12 @@ from microtrain.base.terminal import say
 from microtrain.memory_report.usage import Report
 from microtrain.samples.source import evenly, load, suffixes
 
-from . import hops, learn, logits, open_sets, over_time, speaker, spoken
+from . import bearings, hops, learn, logits, open_sets, over_time, speaker, spoken
 from .cases import CASES, Case
 
 WORK, RESULT = ROOT / "build/tasks", ROOT / "build/tasks.json"
 HOPS, RECURRENT = ROOT / "build/hops.json", ROOT / "build/recurrent.json"
-OPEN_SETS = ROOT / "build/open_sets.json"
+OPEN_SETS, BEARINGS = ROOT / "build/open_sets.json", ROOT / "build/bearings.json"
 SPEAKER = "speaker"
 NAMES = (*(case.name for case in CASES), SPEAKER)
 COMPARED = 60  # samples of which the logits are compared
@@ -152,8 +153,21 @@ def keep(row: dict[str, Any]) -> None:
 )
 @click.option("--recurrent", "cells", is_flag=True, help="Measure GRU and LSTM: build/recurrent.json.")
 @click.option("--hops", "overlapping", is_flag=True, help="Measure windows that overlap: build/hops.json.")
+@click.option(
+    "--bearings",
+    "cwru",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Measure faults of bearings, by CWRU's .mat files in this folder: build/bearings.json.",
+)
 @click.option("--open-sets", "unknown", is_flag=True, help="Measure open sets: build/open_sets.json.")
-def main(only: str | None, recordings: Path | None, overlapping: bool, cells: bool, unknown: bool) -> None:
+def main(
+    only: str | None,
+    recordings: Path | None,
+    overlapping: bool,
+    cells: bool,
+    unknown: bool,
+    cwru: Path | None,
+) -> None:
     """Convert and train the networks of MLPerf Tiny, and write build/tasks.json.
 
     So too a network of spoken digits, which learns a speaker that it has never heard.
@@ -164,6 +178,12 @@ def main(only: str | None, recordings: Path | None, overlapping: bool, cells: bo
     if cells:
         folder = recordings or spoken.unpacked(find().folder, WORK / "data")
         notes.write(RECURRENT, list(over_time.measured(folder, WORK / "recurrent")))
+        return
+    if cwru is not None:
+        try:
+            notes.write(BEARINGS, bearings.measured(cwru, WORK / "bearings"))
+        except Error as error:
+            raise click.ClickException(str(error)) from error
         return
     if unknown:
         rows = list(open_sets.measured(find().folder, WORK / "open_sets", say))
