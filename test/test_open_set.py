@@ -241,6 +241,8 @@ def test_a_classifier_gives_its_features(tmp_path: Path) -> None:
     kinds = {t.kind: t.shape for t in read_plan(tmp_path / "out/plan.json").trainables.tensors}
     assert kinds[SUMS] == (5, 25) and kinds[DISTANCES] == (5,)
     assert convert(*asked, "--check")[0] == 0
+    code, said = convert(*asked, "--calibration", tmp_path / "typical", "--until", "body.0")
+    assert code == 0 and "embedding 16 numbers" in said and "--embedding output" not in said, said
     for file in sorted((tmp_path / "typical/a").iterdir())[1:]:
         file.write_bytes(sorted((tmp_path / "typical/a").iterdir())[0].read_bytes())
     code, said = convert(*asked, "--calibration", tmp_path / "typical")
@@ -254,6 +256,10 @@ def test_a_classifier_gives_its_features(tmp_path: Path) -> None:
         (("--task", "open-set", "--classes", "3", "--head-rows", "0-2"), "in whose place"),
         (("--task", "open-set", "--classes", "3", "--imprint", "8"), "leave it out with --task open-set"),
         (("--embedding", "output"), "add --task open-set"),
+        (
+            ("--task", "open-set", "--classes", "3", "--until", "body.2", "--embedding", "output"),
+            "leave --embedding out",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(words: tuple[str, ...], why: str, tmp_path: Path) -> None:

@@ -80,6 +80,10 @@ def refuse_open(wanted: Wanted) -> None:
             "--task open-set needs --classes N, for how many classes there is to be room: each takes 4 bytes "
             "of SRAM for each number of an embedding"
         )
+    if wanted.until and wanted.embedding:
+        raise ConvertError(
+            "--until says what the embedding is, the mean of LAYER's map: leave --embedding out"
+        )
     if wanted.head_rows:
         raise ConvertError(
             "--head-rows are of a head, in whose place an open set has prototypes: leave it out"
@@ -100,7 +104,7 @@ def opened(loaded: LoadedModel, wanted: Wanted) -> LoadedModel:
             "last layer must make the numbers themselves; train the network without"
         )
     if wanted.task == OPEN_SET:
-        graph = embedding(loaded.graph, wanted.embedding)
+        graph = embedding(loaded.graph, FEATURES if wanted.until else wanted.embedding)
     else:
         graph = closed(loaded.graph) if wanted.task == ANOMALY else headed(loaded.graph)
     graph = hearing(graph, wanted.sound)
