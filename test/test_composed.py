@@ -21,6 +21,7 @@ from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops.curves import CURVES, NUMBERS, value
 from microtrain.convert.quantize.ptq import Choices, quantize_model
+from microtrain.convert.tasks import headed
 
 IMAGE, SERIES = (3, 12, 10), (6, 20)
 Function = Callable[[torch.Tensor], torch.Tensor]
@@ -243,7 +244,7 @@ def test_logits_in_another_order_are_a_sentence(name: str, suffix: str, tmp_path
     """They were taken for those in the layer's order, one class for another."""
     net = Own(RETURNS[name], nn.Conv2d(3, 4, 3), head=nn.Linear(4, 3)).eval()
     with pytest.raises(ConvertError, match=r"it must end with a linear layer|is not supported"):
-        read(save(net, IMAGE, tmp_path / f"net{suffix}"), IMAGE)
+        headed(read(save(net, IMAGE, tmp_path / f"net{suffix}"), IMAGE))
 
 
 def test_places_of_a_square_are_taken_in_onnx(tmp_path: Path) -> None:

@@ -367,7 +367,7 @@ def test_a_device_learns_what_the_simulator_does(tmp_path: Path, monkeypatch: py
     assert "labels: 1 fast, 2 slow" in said, said
     assert "one look at each sample first" in said and "steps on records" in said, said
     said = run(device_main, *device, "info")[1]
-    assert "3 and unknown" in said and "imprint prototypes" in said, said
+    assert "3 and unknown" in said and "imprint means of embeddings" in said, said
     assert ".npy: unknown (" in run(device_main, *device, "infer", data / "train/fast/000.npy")[1]
     code, said = run(device_main, *device, "eval", data / "test")
     assert code == 0 and "unknown" in said and "class 3" not in said, said

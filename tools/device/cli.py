@@ -110,7 +110,7 @@ def info(target: Target) -> None:
 def looked(about: Info) -> str:
     """What one look at a sample tells the device."""
     if about.known:
-        return "prototypes"
+        return "means of embeddings"
     return f"groups of {about.imprint} features" if about.imprint else "no statistics"
 
 
