@@ -39,6 +39,8 @@ from microtrain.device.cli import main as device_main
 from microtrain.device.client import Device
 from microtrain.device.link import ProgramPort
 from microtrain.device.session import Settings, Silent, imprint, pixels
+from microtrain.device.weights import unpack
+from microtrain.fleet.layout import Layout
 from microtrain.samples.source import scan, split
 from microtrain.simulate.cli import main as simulate
 
@@ -344,6 +346,29 @@ def test_labels_stay_where_a_list_names_them(tmp_path: Path) -> None:
 def test_more_classes_than_there_is_room_for(tmp_path: Path) -> None:
     with pytest.raises(Error, match=r"3 classes .*room for 2: .*--classes 3"):
         scan(folders(tmp_path, "a", "b", "c", "unknown"), 3, known=2)
+
+
+def test_a_fleet_averages_samples_not_means(tmp_path: Path) -> None:
+    """A board without a class does not pull its prototype towards nothing; one may keep its own at home."""
+    path = saved(Embedding(nn.Linear(24, 7)).eval(), tmp_path)
+    put(tmp_path / "typical/a", 1, 8, 0)
+    asked = (path, "--task", "open-set", "--classes", 3, "-o", tmp_path / "out")
+    assert convert(*asked, "--calibration", tmp_path / "typical")[0] == 0
+    plan = read_plan(tmp_path / "out/plan.json")
+    layout, part = Layout(plan), plan.find("prototypes", SUMS)
+    assert part is not None
+    block, rng = bytes(plan.trainables.bytes), np.random.default_rng(0)
+    seen = [rng.normal(0, 0.2, (count, 24)).astype(np.float32) for count in (2, 6)]
+    values = []
+    for own in (*seen, seen[0][:0]):
+        sums = np.zeros(part.shape, np.float32)
+        sums[0] = [*own.sum(axis=0), len(own)]
+        start, end = part.offset, part.offset + part.bytes
+        values.append(layout.read(block[:start] + sums.tobytes() + block[end:]))
+    mean = unpack(plan, layout.write(np.sum(values, axis=0) // 3, block))["prototypes.sums"][0]
+    np.testing.assert_allclose(mean[:-1] / mean[-1], np.concatenate(seen).mean(axis=0), atol=1e-5)
+    at_home = Layout(plan, ("head",))
+    assert not {SUMS, DISTANCES} & {each.tensor.kind for each in at_home.parts}
 
 
 # ---------------------------------------------------------------- on a device
