@@ -6,7 +6,5 @@ from microtrain.base.parts import HEAD_KINDS
 from microtrain.base.plan import PROTOTYPES
 
 STRATEGIES = ("fedavg", "fedprox", "fedavgm", "fedadam")
-KEEP = {
-    "head": (*HEAD_KINDS, *PROTOTYPES),
-    "biases": ("bias",),
-}  # what a board may keep for itself: kinds of tensors
+# What a board may keep for itself: kinds of tensors.
+KEEP = {"head": (*HEAD_KINDS, *PROTOTYPES), "biases": ("bias",)}
