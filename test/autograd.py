@@ -164,7 +164,7 @@ def _run(
         return values[xs[0].name].repeat_interleave(down, dim=2).repeat_interleave(across, dim=3)
     if node.op == "unflatten":
         h, w, c = y.shape
-        return values[xs[0].name].reshape(1, h, w, c).permute(0, 3, 1, 2)
+        return values[xs[0].name].permute(0, 2, 3, 1).reshape(1, h, w, c).permute(0, 3, 1, 2)
     if node.op == "resample":
         rows, columns = (torch.tensor(axis.matrix / axis.whole, dtype=torch.float64) for axis in node.axes)
         mixed = torch.einsum("oh,pw,nchw->ncop", rows, columns, values[xs[0].name] - xs[0].zero)

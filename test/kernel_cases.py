@@ -639,21 +639,24 @@ def check_upsample(twin: Twin, rng: Rng) -> None:
 
 
 def check_unflatten(twin: Twin, rng: Rng) -> None:
-    """In the place of its input too, scales of fewer channels among them."""
+    """In the place of its input too, scales of fewer channels among them; of a vector, and of a map."""
     h, w, c = (int(rng.integers(1, most)) for most in (6, 6, 20))
     n, guard, x = h * w * c, Guarded(), draw_s8(rng, (h, w, c))
+    pixels = int(pick(rng, 1, h, w, h * w))
+    shape = (pixels, 1, n // pixels)
     for y in (guard.array((n,), np.int8), guard.copy(x)):
         twin.lib.unflatten_fwd_s8(n, y if y.shape == x.shape else x, y)
         np.testing.assert_array_equal(y.ravel(), x.ravel())
-    ey, clamp = draw_error(rng, (h, w, c)), draw_clamp(rng, (1, 1, n))
-    ex = _copy_error(guard, draw_error(rng, (1, 1, n)))
+    ey, clamp = draw_error(rng, (h, w, c)), draw_clamp(rng, shape)
+    ex = _copy_error(guard, draw_error(rng, shape))
     given = ey
     if rng.integers(2):
-        ex.q[:], ex.scale[:c] = ey.q.reshape(1, 1, n), ey.scale
+        ex.q[:], ex.scale[:c] = ey.q.reshape(shape), ey.scale
         given = Error(ex.q, ex.scale)
-    twin.lib.unflatten_bwd_x_s8(h * w, c, error_struct(given), clamp_struct(clamp), error_struct(ex))
+    sizes = (pixels, shape[2], c)
+    twin.lib.unflatten_bwd_x_s8(*sizes, error_struct(given), clamp_struct(clamp), error_struct(ex))
     guard.check()
-    same_error(ex, unflatten.unflatten_bwd_x(ey, clamp))
+    same_error(ex, unflatten.unflatten_bwd_x(ey, shape, clamp))
 
 
 def check_scale_pixels(twin: Twin, rng: Rng) -> None:

@@ -313,8 +313,15 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "scale of another channel": ("unflatten.c", "ey->scale[i]", "ey->scale[0]", "unflatten"),
     "scales where they are still read": (
         "unflatten.c",
-        "pixel = pixels; pixel--;",
-        "pixel = 0; pixel < pixels; pixel++",
+        "from = c; from;) { /* the first scales last: they may lie where those of ey do */"
+        "\n        from -= made;",
+        "next = 0; next < c;) {\n        uint32_t from = next;\n        next += made;",
+        "unflatten",
+    ),
+    "mask of the first pixel alone": (
+        "unflatten.c",
+        "channel_passes(&to, pixel)",
+        "channel_passes(&to, 0)",
         "unflatten",
     ),
     "map of another pixel": (

@@ -171,6 +171,8 @@ def wide(c: int) -> nn.Conv1d:
 
 
 OWN_ORDER = {  # channels last, as they are
+    "mixer",
+    "from the left",
     "turned",
     "scaled",
     "scaled and turned",
@@ -180,6 +182,17 @@ OWN_ORDER = {  # channels last, as they are
     "transformer",
     "waves",
 }
+
+
+def mixer(net: Own, x: torch.Tensor) -> Any:
+    y = net.b(x)
+    return net.head((y + net.a(y.transpose(1, 2)).transpose(1, 2)).mean(1))
+
+
+def before(net: Own, x: torch.Tensor) -> Any:
+    return net.head((net.a.weight @ net.b(x)).mean(1))
+
+
 NETWORKS: dict[str, tuple[Callable[[], Own], tuple[int, ...]]] = {
     "causal": (lambda: Own(causal, nn.Conv1d(3, 6, 3), wide(6), head=nn.Linear(6, 3)), (3, 20)),
     "chomped": (
@@ -243,6 +256,8 @@ NETWORKS: dict[str, tuple[Callable[[], Own], tuple[int, ...]]] = {
     "long head": (lambda: Own(long_head, nn.Conv1d(3, 4, 5), head=nn.Linear(4 * 296, 3)), (3, 300)),
     "waves": (lambda: Own(waves, nn.Linear(12, 12), nn.Linear(5, 12), head=nn.Linear(12, 3)), (8, 5)),
     "transformer": (lambda: Own(through, encoder(), nn.Linear(5, 12), head=nn.Linear(12, 3)), (8, 5)),
+    "mixer": (lambda: Own(mixer, nn.Linear(6, 6), nn.Linear(5, 5), head=nn.Linear(5, 3)), (6, 5)),
+    "from the left": (lambda: Own(before, nn.Linear(6, 6), nn.Linear(5, 5), head=nn.Linear(5, 3)), (6, 5)),
 }
 
 
@@ -279,32 +294,6 @@ def test_a_network_of_ones_own(name: str, suffix: str, tmp_path: Path) -> None:
     assert np.abs(found - wanted).max() < 2e-5 * np.abs(wanted).max()
     stored = run_int8(quantize_model(graph, images, Choices()), images).reshape(wanted.shape)
     assert np.abs(stored - wanted).max() < 0.1 * np.ptp(wanted), "in int8"
-
-
-def mixer(net: Own, x: torch.Tensor) -> Any:
-    y = net.b(x)
-    return net.head((y + net.a(y.transpose(1, 2)).transpose(1, 2)).mean(1))
-
-
-def before(net: Own, x: torch.Tensor) -> Any:
-    return net.head((net.a.weight @ net.b(x)).mean(1))
-
-
-@pytest.mark.parametrize("suffix", [".pt2", ".pt", ".onnx"])
-@pytest.mark.parametrize(
-    ("forward", "words"),
-    [
-        (before, "a product of a constant and an activation is not supported; the nearest that is: a linear"),
-        (mixer, "a linear layer over the tokens of each feature, .* the nearest that is: attention over"),
-    ],
-)
-def test_what_is_refused_is_true(forward: Forward, words: str, suffix: str, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    layers = (nn.Linear(6, 6), nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 1))
-    net = Own(forward, *layers, head=nn.Linear(5, 3)).eval()
-    with pytest.raises(ConvertError, match=words) as caught:
-        read(save(net, (6, 5), tmp_path / f"net{suffix}"), (6, 5))
-    assert "\n" not in str(caught.value), "nothing that follows from it is an obstacle"
 
 
 @pytest.mark.parametrize("task", ["anomaly", "regression"])

@@ -200,7 +200,7 @@ class Refused(nn.Module):
 
     def __init__(self, what: Callable[[torch.Tensor, Refused], torch.Tensor]) -> None:
         super().__init__()
-        self.what, self.conv = what, nn.Conv1d(10, 10, 1)
+        self.what, self.conv = what, nn.Conv1d(8, 8, 1)
         self.attend = nn.MultiheadAttention(16, 2, dropout=0.1, batch_first=True)
         self.patches, self.other, self.head = nn.Linear(40, 16), nn.Linear(40, 16), nn.Linear(16, 4)
 
@@ -242,7 +242,11 @@ REFUSALS: dict[str, tuple[Callable[[torch.Tensor, Refused], torch.Tensor], bool,
         False,
         "of some tokens, .* the nearest that is: of one token",
     ),
-    "a convolution": (lambda x, net: net.conv(x), False, "layer conv: the op conv1d of tokens"),
+    "some tokens of a convolution": (
+        lambda x, net: net.conv(x[:, 2:]),
+        False,
+        "layer conv: the op conv1d of tok",
+    ),
     "sorted": (lambda x, net: x.sort(1)[0], False, "the op sort"),
     "a factor for each of as many tokens as features": (
         lambda x, net: F.pad(x[..., :10] * torch.arange(1.0, 11.0)[:, None], (0, 6)),

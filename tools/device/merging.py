@@ -143,7 +143,8 @@ def merge_bias(plan: Plan, t: Trained, arrays: Arrays, state: State, merged: Sta
     base = 0.0 if t.base is None else np.array(t.base)
     real = arrays[t.name].astype(np.float64) * np.array(t.scale) + base
     name, value = bias_home(plan, t, state, fold, real)
-    merged[name] = np.where(fold.dead, state.get(name, real), value)
+    old = np.asarray(state.get(name, real))
+    merged[name] = np.where(fold.dead, old.ravel(), value).reshape(old.shape)
     return [] if name in state else [f"{name} is new: {t.layer} had no bias; bias=True makes room for it."]
 
 
@@ -156,7 +157,7 @@ def bias_home(
         beta = lookup(state, f"{bn}.bias", plan)
         return f"{bn}.bias", real - (fold.shift - beta)
     if conv_bias is not None:
-        old = lookup(state, conv_bias, plan)
+        old = lookup(state, conv_bias, plan).ravel()
         return conv_bias, old + (real - fold.shift) / gain_or_one(fold)
     if bn is not None:
         mean = lookup(state, f"{bn}.running_mean", plan)
@@ -197,7 +198,7 @@ def folding(plan: Plan, t: Trained, state: State) -> Folding:
     """g and the folded bias of the layer that `t` belongs to, from the original state dict."""
     weight = lookup(state, t.source.weight, plan)
     c_out = weight.shape[0]
-    bias = lookup(state, t.source.bias, plan) if t.source.bias else np.zeros(c_out)
+    bias = lookup(state, t.source.bias, plan).ravel() if t.source.bias else np.zeros(c_out)
     gain, shift = np.ones(c_out), bias
     if t.source.bn is not None:
         bn = t.source.bn
@@ -250,6 +251,8 @@ def per_channel(t: Trained, channels: np.ndarray, c_out: int) -> np.ndarray:
 def weight_4d(plan: Plan, t: Trained, state: State) -> np.ndarray:
     """The original weight as (o, i, kh, kw); a hidden linear layer is a convolution over its whole map."""
     weight = lookup(state, t.source.weight, plan)
+    if weight.ndim > 2 and weight[0, 0].size == 1 and len(t.shape) == 4 and t.shape[1] > 1:
+        return weight.reshape(-1, 1, t.shape[1], 1)  # of one pixel, across the tokens that are its channels
     if weight.ndim == 4:
         return weight
     if weight.ndim == 1:  # the scale of a group norm

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The channels of one pixel as a map: what a decoder makes of the vector of a linear layer.
+/* A map seen as another one: the vector of a linear layer as what a decoder makes of it, tokens as rows of one channel.
  *
- * Its numbers stay where they are, since conversion has the vector in the map's own order. Only what a channel is differs:
- * h * w * c of them with a pixel each, or c with h * w.
+ * Its numbers stay where they are; conversion has them in the order of both maps. Only what a channel is differs, and the
+ * channels of the result divide those of x: each channel of x lies in one of the result.
  */
 #ifndef KERNELS_UNFLATTEN_H
 #define KERNELS_UNFLATTEN_H
@@ -15,12 +15,12 @@
  */
 void unflatten_fwd_s8(uint32_t n, const int8_t *x, int8_t *y);
 
-/* ex = clamp(ey): the same int8, and the scale of its channel for each number. The maximum is not renewed.
+/* ex = clamp(ey): the same int8, and for each channel the scale of the one that it lies in. The maximum is not renewed.
  *
- * ey  error [pixels][c]
- * ex  error [1][pixels * c], which may begin where ey does, its scales too
+ * ey  error [pixels * c / made][made], made divides c
+ * ex  error [pixels][c], which may begin where ey does, its scales too
  */
-void unflatten_bwd_x_s8(uint32_t pixels, uint32_t c, const struct error_s8 *ey, const struct clamp *clamp,
-                        const struct error_s8 *ex);
+void unflatten_bwd_x_s8(uint32_t pixels, uint32_t c, uint32_t made, const struct error_s8 *ey,
+                        const struct clamp *clamp, const struct error_s8 *ex);
 
 #endif

@@ -170,7 +170,7 @@ def arithmetic(walk: Walker, step: Step) -> Value:
     """Of two activations; of one and a constant, one number or one a channel."""
     a, b = (walk.value(step.inputs[i]) for i in range(2))
     tokens = of_tokens(walk, (a, b)) or any(
-        isinstance(x, Turned) and isinstance(y, Param) and not one_a_channel(y, x)
+        isinstance(x, Turned) and isinstance(y, Param) and not (one_a_channel(y, x) and is_whole(walk, x))
         for x, y in ((a, b), (b, a))
     )
     tokens = tokens or any(one_a_token(x, y) or in_two_orders(walk, x, y) for x, y in ((a, b), (b, a)))
@@ -185,10 +185,15 @@ def arithmetic(walk: Walker, step: Step) -> Value:
             constant_at_home(walk, step, place, value)
         else:
             sides.append(walk.plain(value) if isinstance(value, Act | Turned) else value)
-    rows = [as_row(walk, side) for side in sides]
+    rows = as_rows(walk, sides)
     made = walk.call(step, step.op.lower(), self=rows[0], other=rows[1])
     made = replace(made, dims=(*made.dims[:2], made.dims[3])) if rows != sides else made
     return Turned(made) if turned else made
+
+
+def is_whole(walk: Walker, value: Turned) -> bool:
+    """Whether what has its channels last is an image or a series, and no image whose pixels are tokens."""
+    return len(value.act.dims) != 3 or walk.low.shape(value.act)[1] == 1
 
 
 def one_a_token(value: Value, other: Value) -> bool:
@@ -222,8 +227,16 @@ def of_several(walk: Walker, step: Step) -> Value:
     return walk.like(step, made)
 
 
+def as_rows(walk: Walker, values: list[Any]) -> list[Any]:
+    """Series that are one row of a map, as Keras convolves them, as these maps; tokens as they are."""
+    constants = [v for v in values if isinstance(v, Param)]
+    found = [as_row(walk, v) for v in values]
+    mixed = any(a is b and len(a.dims) == 3 for a, b in zip(values, found, strict=True) if isinstance(a, Act))
+    by_feature = any(v.value.size > 1 and v.value.ndim != 4 for v in constants)
+    return values if mixed or by_feature else found
+
+
 def as_row(walk: Walker, value: Any) -> Any:
-    """A series that is one row of a map, as Keras convolves it: the map."""
     if not isinstance(value, Act) or len(value.dims) != 3 or value.order is not None:
         return value
     h, w, c = walk.low.shape(value)

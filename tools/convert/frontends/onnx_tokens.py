@@ -71,8 +71,10 @@ def softmax(walk: Walker, step: Step) -> Value:
 
 
 def product(walk: Walker, step: Step) -> Value:
-    """MatMul of two activations."""
+    """MatMul of two activations, or of a matrix and an activation."""
     a, b = (seen(walk, step, walk.value(i)) for i in step.inputs[:2])
+    if isinstance(a, Param) and a.value.ndim == 2:
+        a = walk.at_home(step, 0, named(walk, step, a, "weight"), a)
     return walk.made(step, "matmul", self=a, other=b)
 
 
@@ -80,19 +82,30 @@ def einsum(walk: Walker, step: Step) -> Value:
     """Two products of attention, or a linear layer whose weights have an axis for each head."""
     values = [seen(walk, step, walk.value(i)) for i in step.inputs]
     text = walk.at(step, "equation", "")
-    if len(values) == 2 and isinstance(given := values[1], Param):
-        weight = named(walk, step, given, "weight")
-        shape = weight.value.shape
-        flat = weight.value.reshape(int(np.prod(shape[: contracted(text)], dtype=np.int64)), -1).T
-        home = walk.at_home(step, 1, Param(weight.name, flat), given, lambda w: w.T.reshape(shape))
-        values[1] = replace(home, value=weight.value)
+    given = [i for i, v in enumerate(values) if isinstance(v, Param)]
+    if len(values) == 2 and len(given) == 1:
+        values[given[0]] = _weights(walk, step, given[0], text)
     return walk.made(step, "einsum", equation=text, tensors=values)
 
 
-def contracted(equation: str) -> int:
-    """How many letters of the second operand are not in the result."""
+def _weights(walk: Walker, step: Step, place: int, equation: str) -> Param:
+    """The weights of an einsum, at home where their axes stand as a matrix has them."""
+    given = walk.value(step.inputs[place])
+    weight = named(walk, step, given, "weight")
     left, _, out = equation.replace(" ", "").partition("->")
-    return len([letter for letter in left.partition(",")[2] if letter not in out])
+    letters, shape = left.split(",")[place], weight.value.shape
+    inner = "".join(c for c in letters if c not in out)
+    made = "".join(c for c in letters if c in out)
+    if not inner or letters not in (inner + made, made + inner) or "." in letters:
+        return weight
+    first = inner if letters == inner + made else made
+    flat = weight.value.reshape(int(np.prod(shape[: len(first)], dtype=np.int64)), -1)
+    if first is inner:
+        home = Param(weight.name, flat.T)
+        home = walk.at_home(step, place, home, given, lambda w: w.T.reshape(shape))
+    else:
+        home = walk.at_home(step, place, Param(weight.name, flat), given, lambda w: w.reshape(shape))
+    return replace(home, value=weight.value)
 
 
 def gather(walk: Walker, step: Step) -> Value:

@@ -141,15 +141,34 @@ class _Copy:
 
     def _new_bias(self, name: str, value: np.ndarray) -> None:
         """Biases of a layer that has none in the file; behind a product they are added."""
-        node = self.steps[self.homes[name.removesuffix("bias") + "weight"].step]
+        home = self.homes[name.removesuffix("bias") + "weight"]
+        node = self.steps[home.step]
+        if node.op_type in ("MatMul", "Einsum"):
+            value = value.reshape(self._shape_behind(node, home.input))
         constant = self._initializer(name, value.astype(np.float32))
-        if node.op_type != "MatMul":
+        if node.op_type not in ("MatMul", "Einsum"):
             node.input.extend([*[""] * (2 - len(node.input)), constant][: 3 - len(node.input)])
             return
         made, product = node.output[0], self._free(f"{node.output[0]}_product")
         node.output[0] = product
         added = self.onnx.helper.make_node("Add", [product, constant], [made], name=self._free(f"{name}_add"))
         self.nodes.insert(self.nodes.index(node) + 1, added)
+
+    def _shape_behind(self, node: Any, place: int) -> tuple[int, ...]:
+        """That of biases behind a product whose weights are the input at this place."""
+        if node.op_type == "MatMul":
+            return (-1,) if place else (-1, 1)
+        equation = next(a.s.decode() for a in node.attribute if a.name == "equation")
+        left, _, out = equation.replace(" ", "").partition("->")
+        letters, sizes = left.split(",")[place], self._constant(node, place).shape
+        made = [c for c in letters if c in out]
+        behind = out.partition("".join(made))[2]
+        if "".join(made) not in out or "." in behind:
+            raise ConvertError(
+                f"{self.file.name}: there is no place for the biases of {node.name}, {equation}; take the "
+                "weights with -o"
+            )
+        return (*(sizes[letters.index(c)] for c in made), *[1] * len(behind))
 
     def end(self, step: int, old: int, classes: int) -> None:
         """What comes behind the head: nothing rounds its logits, and shapes follow its classes.

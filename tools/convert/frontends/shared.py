@@ -24,8 +24,13 @@ def mark_shared(graph: Graph) -> Graph:
             for one in (name, known):
                 layers[one] = replace(layers[one], shares=layers[one].shares or known)
         first |= {c: known or name for c in read if c not in first}
-    _say(Counter(layer.shares for layer in layers.values() if layer.shares))
+    _say(Counter(layer.shares for layer in layers.values() if layer.shares and not _is_conversions(layer)))
     return graph.replace(layers=layers)
+
+
+def _is_conversions(layer: Layer) -> bool:
+    """Whether conversion made a layer, which is none of the model's: of weights that are 1 and 0."""
+    return not layer.source.weight and layer.weight_scale is not None
 
 
 def _constants(layer: Layer) -> list[str]:

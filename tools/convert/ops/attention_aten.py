@@ -144,8 +144,8 @@ def _only(letters: str, others: str) -> str:
 
 def no_einsum(call: Call) -> Exception:
     return call.error(
-        f"einsum {call.args.get('equation', '')} is not supported; the nearest that is: the products of "
-        "attention"
+        f"einsum {call.args.get('equation', '')} is not supported; the nearest that is: a linear layer over "
+        "axes that the result has not, or the products of attention"
     )
 
 

@@ -116,12 +116,11 @@ def sequence(low: Lowering, call: Call, value: Any) -> Act:
 
 
 def settled(low: Lowering, call: Call, value: Any) -> Act:
-    """A view of all numbers of a map: of a cut of one, the map is made first."""
+    """A view of all numbers of a map: of a cut of one, and of one times a number, the map is made first."""
     act, call = turnable(low, call, value), replace(call, builtin=False)  # a node beside that of the call
     if act.factor != 1:
-        raise call.error(
-            f"the op {call.op} of scaled tokens is not supported; the nearest that is: attention"
-        )
+        scaled = low.scaled(call, whole(low, act), act.factor)
+        return settled(low, call, view_of(low, scaled.tensor, places(low, act)))
     h, w, c = low.shape(act)
     at = places(low, act)
     if at.size == h * w * c:
@@ -182,6 +181,13 @@ def vectors(low: Lowering, call: Call, value: Any) -> tuple[Act, np.ndarray | No
     """A view of a whole map, and the pixel of each of its vectors if the last axis is the channels."""
     act = sequence(low, call, value)
     return act, pixels_of(low, act)
+
+
+def again(low: Lowering, made: Act, x: Act) -> Act:
+    """What an op made of a map, seen as its input was."""
+    if low.shape(made) != low.shape(x):
+        raise ValueError("a map of another shape")
+    return view_of(low, made.tensor, places(low, x))
 
 
 # ---------------------------------------------------------------- views

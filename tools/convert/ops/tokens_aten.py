@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from microtrain.base.plan import HWC
-from microtrain.convert.ir import Window
 from microtrain.convert.lowering import SOFTMAX, Act, Call, Lowering, Param
-from microtrain.convert.nearest import unsupported
 
-from . import attention_aten, blocks_aten, channels_aten, inside_aten, position, recurrent_aten
+from . import (
+    across_aten,
+    attention_aten,
+    channels_aten,
+    einsum_aten,
+    inside_aten,
+    position,
+    recurrent_aten,
+    token_arithmetic_aten,
+    token_linear_aten,
+)
 from .activations import ALSO
 from .attention_aten import Scores
-from .calls import Natural, one_number
+from .calls import Natural
 from .functions import ACTIVATIONS
 from .multiply import glu
 from .normalise_aten import normalised
+from .token_images_aten import as_image, is_row, is_sequence
 from .tokens import (
-    as_map,
-    constant_of,
+    again,
     cut,
     numbers,
+    pixels_of,
     places,
     reshaped,
     same,
     sequence,
     settled,
-    turnable,
     turned,
     vectors,
     view_of,
@@ -40,7 +46,6 @@ from .tokens import (
 )
 
 Rule = Callable[[Lowering, Call, Natural], Any]
-NEAREST_LINEAR = "one over the features of each token, the last axis, or over a flattened map"
 
 
 def concerns(low: Lowering, call: Call) -> bool:
@@ -51,9 +56,11 @@ def concerns(low: Lowering, call: Call) -> bool:
         return True
     if not acts or any(a.pad for a in acts):
         return False
-    if any(a.order is not None or a.factor != 1 or _is_sequence(low, a) for a in acts):
+    if any(a.order is not None or a.factor != 1 or is_sequence(low, a) for a in acts):
         return True
     op, x = call.op.rstrip("_"), acts[0]
+    if any(is_row(low, a) for a in acts) and op != "pad":  # which only notes what is around it
+        return True
     if op == "linear":
         return len(x.dims) > 2
     if op in ("matmul", "add"):
@@ -72,10 +79,6 @@ def concerns(low: Lowering, call: Call) -> bool:
 def given_to(call: Call) -> list[Any]:
     """Arguments, those of lists too."""
     return [v for value in call.args.values() for v in (value if isinstance(value, list) else [value])]
-
-
-def _is_sequence(low: Lowering, act: Act) -> bool:
-    return act.tensor in low.last and act != whole(low, act)
 
 
 def _is_table(call: Call, op: str, x: Act, given: list[Any]) -> bool:
@@ -109,172 +112,19 @@ def lower(low: Lowering, call: Call, natural: Natural) -> Any:
         return attention_aten.RULES[name](low, call)
     found = RULES.get(name) or (elementwise if name in ELEMENTWISE else None)
     if found is None:
-        return _as_image(low, call, natural)
+        return as_image(low, call, natural)
     return found(low, call, natural)
-
-
-def _as_image(low: Lowering, call: Call, natural: Natural) -> Any:
-    """Any other call reads an image; of tokens it is refused, unless they are seen as one."""
-    seen = {
-        name: blocks_aten.seen(low, call, as_map(low, _as_stored(low, v))) if isinstance(v, Act) else v
-        for name, v in call.args.items()
-    }
-    call = replace(call, args=seen)
-    sequences = [v for v in seen.values() if isinstance(v, Act)]
-    if sequences and all(v.order is None and v.factor == 1 and not _is_sequence(low, v) for v in sequences):
-        return natural(low, call)
-    dims = ", ".join(str(list(v.dims)) for v in sequences) or "tokens"
-    raise call.error(
-        f"the op {call.op} of tokens {dims} is not supported; the nearest that is: linear, layer_norm, "
-        "attention, add and activations of tokens, and convolutions of maps [n, c, h, w]"
-    )
-
-
-def _as_stored(low: Lowering, x: Act) -> Act:
-    """The input as an image of other sides, where a view of it is one in the order of the samples.
-
-    Of a series x.transpose(1, 2).unsqueeze(1) is one: a pixel for each number, sensors side by side.
-    """
-    if len(x.dims) != 4 or x.factor != 1 or x.tensor in low.last or not low.is_input(x):
-        return x
-    at, (_, c, h, w) = places(low, x), x.dims
-    stored = np.array_equal(at.transpose(0, 2, 3, 1).ravel(), np.arange(math.prod(low.shape(x))))
-    if not stored or not low.redeclare((h, w, c)):
-        return x
-    low.reshaped = True
-    return Act(x.tensor, x.dims)
-
-
-def _again(low: Lowering, made: Act, x: Act) -> Act:
-    """What an op made of a map, seen as its input was."""
-    if low.shape(made) != low.shape(x):
-        raise ValueError("a map of another shape")
-    return view_of(low, made.tensor, places(low, x))
 
 
 def elementwise(low: Lowering, call: Call, natural: Natural) -> Any:
     x = settled(low, call, call.x)
     key = "self" if "self" in call.args else "input"
-    return _again(low, natural(low, replace(call, args={**call.args, key: whole(low, x)})), x)
-
-
-def linear(low: Lowering, call: Call, natural: Natural) -> Act:
-    """Over the features of each token: a convolution of one pixel; over a patch of pixels: of its size."""
-    x, pixels = vectors(low, call, call.x)
-    weight = low.constant(call, call.args.get("weight"), "weight")
-    classes, features = weight.value.shape
-    if x.dims[-1] != features:
-        raise call.error(f"the linear layer wants {features} features and gets {x.dims[-1]}")
-    window = Window(1, 1)
-    if pixels is None and np.array_equal(places(low, x).ravel(), np.arange(features)):
-        return _over_all(low, call, x, weight)
-    pixels_first = False
-    if pixels is None:
-        window, pixels, pixels_first = _patches(low, call, x)
-    shape = (classes, window.kh, window.kw, low.shape(x)[2])
-    if pixels_first:
-        layer = _by_pixels(low, call, weight, shape)
-    else:
-        values = weight.value.reshape(classes, shape[3], *shape[1:3]).transpose(0, 2, 3, 1)
-        layer = low.layer(call, weight, values, call.args.get("bias"), shape)
-    out = (*window.outputs(*low.shape(x)[:2]), classes)
-    made = low.emit(call, "conv2d", (whole(low, x),), out, layer=layer, window=window)
-    return view_of(low, made.tensor, pixels[..., None] * classes + np.arange(classes))
-
-
-def _over_all(low: Lowering, call: Call, x: Act, weight: Param) -> Act:
-    """A linear layer over all tokens, one behind the other."""
-    h, w, _ = low.shape(x)
-    classes = len(weight.value)
-    name = _by_pixels(low, call, weight, (classes, *low.shape(x)))
-    out, dims = (1, 1, classes), (*x.dims[:-1], classes)
-    return low.emit(call, "linear", (whole(low, x),), out, dims=dims, layer=name, window=Window(h, w))
-
-
-def _by_pixels(low: Lowering, call: Call, weight: Param, shape: tuple[int, int, int, int]) -> str:
-    """The layer of a matrix whose columns are in the order of pixels. shape: (classes, h, w, c)"""
-    name = low.layer(call, weight, weight.value.reshape(shape), call.args.get("bias"), shape)
-    layer = low.layers[name]
-    if layer.source.columns is not None:
-        raise call.error(
-            f"{call.op} of tokens that are flattened, by a matrix [inputs, outputs], is not supported; the "
-            "nearest that is: nn.Linear"
-        )
-    low.layers[name] = replace(layer, source=replace(layer.source, columns=HWC))
-    return name
-
-
-def _patches(low: Lowering, call: Call, x: Act) -> tuple[Window, np.ndarray, bool]:
-    """A view whose last axis is a patch and whose other axes are the patches of a map.
-
-    Returns its window, the place of each patch, and whether its numbers are in the order HWC, else in CHW
-    """
-    h, w, c = low.shape(x)
-    at = places(low, x)
-    rows, columns = at // c // w, at // c % w
-    top, left = rows.min(axis=-1), columns.min(axis=-1)
-    kh, kw = (int((v[(0,) * (v.ndim - 1)].max() - v.min()) + 1) for v in (rows, columns))
-    fits = at.shape[-1] == kh * kw * c and h % kh == 0 and w % kw == 0
-    pixels_first = False
-    if fits:
-        y, z = np.mgrid[0:kh, 0:kw]
-        inside = np.arange(c)[:, None, None] + (y * w + z) * c
-        begin = ((top * w + left) * c)[..., None]
-        pixels_first = c > 1 and np.array_equal(at, begin + inside.transpose(1, 2, 0).ravel())
-        fits = pixels_first or np.array_equal(at, begin + inside.ravel())
-        fits = fits and not (top % kh).any() and not (left % kw).any()
-    if not fits and at.shape[-1] == h * w and (at % c == at[..., :1] % c).all():
-        raise call.error(
-            f"a linear layer over the tokens of each feature, {list(x.dims)}, as in MLP-Mixer, is not "
-            "supported; the nearest that is: attention over tokens, or a linear layer over the features of "
-            "each"
-        )
-    if not fits:
-        raise call.error(
-            f"a linear layer reads a tensor of shape {list(x.dims)}; flatten the image before it, or the "
-            f"nearest that is supported: {NEAREST_LINEAR}"
-        )
-    return Window(kh, kw, kh, kw), top // kh * (w // kw) + left // kw, pixels_first
-
-
-def matmul(low: Lowering, call: Call, natural: Natural) -> Any:
-    other = call.args["mat2"] if "mat2" in call.args else call.args.get("other")
-    if not isinstance(other, Param):
-        return attention_aten.product(low, call)
-    if other.value.ndim != 2 or call.get("alpha", 1) != 1 or call.get("beta", 1) != 1:
-        raise unsupported(call)
-    x, bias = (call.args["mat1"], call.x) if call.op == "addmm" else (call.x, None)
-    args = {"input": x, "weight": other.t, "bias": bias}
-    return linear(low, replace(call, args=args), natural)
-
-
-def einsum(low: Lowering, call: Call, natural: Natural) -> Any:
-    """A linear layer whose features are several axes, as those of heads; else the products of attention."""
-    tensors = call.args.get("tensors") or []
-    letters, out = attention_aten.letters_of(call)
-    if len(tensors) != 2 or not isinstance(tensors[1], Param):
-        return attention_aten.einsum(low, call)
-    (left, right), x = letters, turnable(low, call, tensors[0])
-    weight = low.constant(call, tensors[1], "weight")
-    kept = 0
-    while kept < len(left) and left[kept] in out:
-        kept += 1
-    inner, made = left[kept:], out[kept:]
-    if not inner or left[:kept] + made != out or inner + made != right or len(x.dims) != len(left):
-        raise attention_aten.no_einsum(call)
-    flat = weight.value.reshape(math.prod(weight.value.shape[: len(inner)]), -1)
-    x = viewed(x, numbers(low, x).reshape(*x.dims[:kept], len(flat)))
-    has_place = weight.value.ndim == 2 or weight.origin is not None  # for what is trained
-    matrix = replace(weight, value=flat, computed=weight.computed or not has_place)
-    args = {"input": x, "weight": matrix.t}
-    found = linear(low, replace(call, op="linear", args=args), natural)
-    dims = (*x.dims[:kept], *weight.value.shape[len(inner) :])
-    return viewed(found, numbers(low, found).reshape(dims))
+    return again(low, natural(low, replace(call, args={**call.args, key: whole(low, x)})), x)
 
 
 def layer_norm(low: Lowering, call: Call, natural: Natural) -> Act:
     """Over the features of each token."""
-    x, pixels = vectors(low, call, call.x)
+    x, pixels = across_aten.featured(low, call, call.x)
     over = [int(d) for d in call.args["normalized_shape"]]
     if pixels is None or over != [x.dims[-1]]:
         raise call.error(
@@ -283,111 +133,7 @@ def layer_norm(low: Lowering, call: Call, natural: Natural) -> Act:
             "nn.GroupNorm(1, channels)"
         )
     made = normalised(low, replace(call, args={**call.args, "input": whole(low, x)}), 1, apart=True)
-    return _again(low, made, x)
-
-
-def add(low: Lowering, call: Call, natural: Natural) -> Any:
-    """Of two views of one order, or of tokens and a constant: a position embedding."""
-    a, b = call.x, call.args.get("other")
-    if isinstance(a, Act) and isinstance(b, Act):
-        return _of_two(low, call, natural, a, b)
-    x, constant = (a, b) if isinstance(a, Act) else (b, a)
-    if not isinstance(constant, Param) or call.get("alpha", 1) != 1:
-        raise call.error(
-            f"the op {call.op} of tokens and a number is not supported; the nearest that is: a "
-            "position embedding, a constant for each token"
-        )
-    x = turnable(low, call, x)
-    values = constant_of(call, low.constant(call, constant, "constant"), x.dims)
-    if values is None:
-        raise call.error(
-            f"{constant.name}, of shape {list(constant.value.shape)}, does not fit {list(x.dims)}"
-        )
-    x = settled(low, call, x)
-    table = np.empty(values.size, np.float32)
-    table[places(low, x).ravel()] = values.ravel()
-    if _is_bias(low, x, table):
-        bias = Param(constant.name, table[: low.shape(x)[2]].reshape(-1, 1, 1))
-        return _again(low, natural(low, replace(call, args={"self": whole(low, x), "other": bias})), x)
-    made = position.added(low, call, whole(low, x), constant.name, table)
-    return _again(low, made, x)
-
-
-def subtract(low: Lowering, call: Call, natural: Natural) -> Any:
-    """Of two views of one order."""
-    a, b = call.x, call.args.get("other")
-    if not isinstance(a, Act) or not isinstance(b, Act):
-        return _as_image(low, call, natural)
-    return _of_two(low, call, natural, a, b)
-
-
-def _is_bias(low: Lowering, x: Act, table: np.ndarray) -> bool:
-    """Whether a sum gives a layer without biases one for each of its channels."""
-    maker = low.maker(x.tensor)
-    layer = low.layers.get(maker.layer or "") if maker is not None else None
-    rows = table.reshape(-1, low.shape(x)[2])
-    return layer is not None and layer.source.bias is None and bool((rows == rows[0]).all())
-
-
-def _of_two(low: Lowering, call: Call, natural: Natural, a: Act, b: Act) -> Any:
-    """Both are seen alike, so that their maps are added, or multiplied, as they lie in memory."""
-    if low.is_stand_in(a) or low.is_stand_in(b):  # how its numbers lie is not known
-        return low.unknown(call, a.dims)
-    a, b = settled(low, call, a), settled(low, call, b)
-    if a.dims != b.dims:
-        raise call.error(
-            f"the op {call.op} of tokens {list(a.dims)} and {list(b.dims)} is not supported; the nearest "
-            "that is: of two of one shape, or a map [n, c, h, w] times one factor per channel [n, c, 1, 1]"
-        )
-    if low.shape(a) != low.shape(b) or not np.array_equal(places(low, a), places(low, b)):
-        raise call.error(
-            f"the op {call.op} of tensors of shapes {list(a.dims)} and {list(b.dims)} is not supported, as "
-            "their numbers lie in different orders; the nearest that is: of two of one shape and order"
-        )
-    args = {**call.args, "self": whole(low, a), "other": whole(low, b)}
-    return _again(low, natural(low, replace(call, args=args)), a)
-
-
-def multiply(low: Lowering, call: Call, natural: Natural) -> Any:
-    """By a number: noted, for attention takes it in. By one for each feature: a scale."""
-    a, b = call.x, call.args.get("other")
-    if isinstance(a, Act) and isinstance(b, Act):
-        return _of_each(low, call, natural, a, b) or _of_two(low, call, natural, a, b)
-    x, by = (a, b) if isinstance(a, Act) else (b, a)
-    number = _number(by)
-    if number is not None and (x is a or call.op.startswith("mul")):
-        x = turnable(low, call, x)
-        factor = x.factor * (number if call.op.startswith("mul") else 1.0 / number)
-        return Act(x.tensor, x.dims, order=numbers(low, x), factor=factor)
-    turned_round = x is not a and not call.op.startswith("mul")  # a constant divided by tokens
-    x, pixels = vectors(low, call, x)
-    features = low.shape(x)[2:]
-    if not isinstance(by, Param) or not by.value.shape[-1:] == features == (by.value.size,):
-        raise unsupported(call)
-    if pixels is None or turned_round:
-        raise unsupported(call)
-    scale = Param(by.name, by.value.reshape(-1, 1, 1))
-    made = natural(low, replace(call, args={**call.args, "self": whole(low, x), "other": scale}))
-    return _again(low, made, x)
-
-
-def _of_each(low: Lowering, call: Call, natural: Natural, a: Act, b: Act) -> Act | None:
-    """Tokens times one number for each of them; None where it is another product."""
-    x, gate = (a, b) if b.dims[-1:] == (1,) else (b, a)
-    if gate.dims != (*x.dims[:-1], 1) or x.dims[-1] == 1 or low.is_stand_in(a) or low.is_stand_in(b):
-        return None
-    x, pixels = vectors(low, call, x)
-    gate = settled(low, call, gate)
-    if pixels is None or low.shape(gate) != (*low.shape(x)[:2], 1):
-        return None
-    if not np.array_equal(places(low, gate)[..., 0], pixels):
-        return None
-    made = natural(low, replace(call, args={"self": whole(low, x), "other": whole(low, gate)}))
-    return _again(low, made, x)
-
-
-def _number(value: Any) -> float | None:
-    return one_number(value) or None
+    return again(low, made, x)
 
 
 def over_tokens(low: Lowering, call: Call, natural: Natural) -> Any:
@@ -399,9 +145,18 @@ def over_tokens(low: Lowering, call: Call, natural: Natural) -> Any:
         given = list(range(rank))
     over = sorted({int(a) % rank for a in ([given] if isinstance(given, int) else given)})
     rest = [a for a in range(rank) if a not in over]
+    pixels = pixels_of(low, viewed(x, np.moveaxis(numbers(low, x), over[0], -1))) if len(over) == 1 else None
+    if pixels is not None:
+        pixels = np.expand_dims(pixels, over[0]) if call.get("keepdim", False) else pixels
+        return _over_channels(low, call, natural, x, pixels)
     lines = at.transpose(*over, *rest).reshape(-1, c) if at.size % c == 0 else at
     kept = [x.dims[a] for a in rest if x.dims[a] > 1]
     if kept != ([c] if c > 1 else []) or not (lines % c == np.arange(c)).all():
+        if rank in (3, 4) and min(over) > 1:  # of an image that lies in another order
+            return as_image(low, replace(call, args={**call.args, "self": x}), natural)
+        turned, pixels = across_aten.featured(low, call, x)
+        if rank - 1 not in over and pixels is not None and turned.tensor != x.tensor:
+            return over_tokens(low, replace(call, args={**call.args, "self": turned}), natural)
         raise call.error(
             f"the op {call.op} of {list(x.dims)} over {over} is not supported; the nearest that is: over all "
             "tokens"
@@ -411,6 +166,14 @@ def over_tokens(low: Lowering, call: Call, natural: Natural) -> Any:
     args = {"self": whole(low, x), "dim": [2, 3], "keepdim": False}
     alone = replace(call, op="amax" if call.op == "max" else call.op, args=args)
     found = view_of(low, natural(low, alone).tensor, np.arange(c).reshape(dims))
+    return (found, None) if call.op == "max" else found
+
+
+def _over_channels(low: Lowering, call: Call, natural: Natural, x: Act, pixels: np.ndarray) -> Any:
+    """The mean, the sum or the maximum over the channels. pixels: which one stands at each place"""
+    args = {"self": whole(low, x), "dim": [1], "keepdim": True}
+    made = natural(low, replace(call, op="amax" if call.op == "max" else call.op, args=args))
+    found = view_of(low, made.tensor, pixels)
     return (found, None) if call.op == "max" else found
 
 
@@ -488,13 +251,13 @@ RULES: dict[str, Rule] = {
         lambda low, call, natural: same(low, call),
     ),
     **dict.fromkeys(("size", "sym_size", "dim"), lambda low, call, natural: size(call)),
-    "linear": linear,
-    **dict.fromkeys(("matmul", "mm", "bmm", "addmm"), matmul),
+    "linear": token_linear_aten.linear,
+    **dict.fromkeys(("matmul", "mm", "bmm", "addmm"), token_linear_aten.matmul),
     "layer_norm": layer_norm,
-    "einsum": einsum,
-    "add": add,
-    **dict.fromkeys(("sub", "rsub"), subtract),
-    **dict.fromkeys(("mul", "div", "true_divide"), multiply),
+    "einsum": einsum_aten.einsum,
+    "add": token_arithmetic_aten.add,
+    **dict.fromkeys(("sub", "rsub"), token_arithmetic_aten.subtract),
+    **dict.fromkeys(("mul", "div", "true_divide"), token_arithmetic_aten.multiply),
     "glu": glu,
     **dict.fromkeys(("mean", "sum", "amax", "max"), over_tokens),
     **dict.fromkeys(

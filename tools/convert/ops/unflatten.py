@@ -1,4 +1,4 @@
-"""A vector as a map: its numbers stay where they are, only what a channel is differs."""
+"""A map seen as another one: its numbers stay where they are, only what a channel is differs."""
 
 from __future__ import annotations
 
@@ -45,10 +45,9 @@ if TYPE_CHECKING:
 BACKWARD = f"{UNFLATTEN}_bwd_x"
 
 
-def unflatten_bwd_x(ey: Error, clamp: Any) -> Error:
-    """The twin of unflatten_bwd_x_s8. ey [h, w, c]"""
-    pixels = ey.q.shape[0] * ey.q.shape[1]
-    return error_pass(Error(ey.q.reshape(1, 1, -1), np.tile(ey.scale, pixels)), 1.0, clamp)
+def unflatten_bwd_x(ey: Error, shape: Shape, clamp: Any) -> Error:
+    """The twin of unflatten_bwd_x_s8. shape: of ex, (h, w, c), whose c those of ey divide"""
+    return error_pass(Error(ey.q.reshape(shape), np.tile(ey.scale, shape[2] // len(ey.scale))), 1.0, clamp)
 
 
 def map_of(node: Node) -> Shape:
@@ -58,7 +57,7 @@ def map_of(node: Node) -> Shape:
 
 
 def node_of(name: str, x: str, y: str, shape: Shape) -> Node:
-    """A vector as a map of this shape."""
+    """A map as another one of this shape."""
     return Node(UNFLATTEN, name, (x,), (y,), factors=tuple(float(n) for n in shape))
 
 
@@ -66,8 +65,9 @@ def _map_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
     return (map_of(node),) * len(node.outputs)
 
 
-def _vector_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
-    return ((1, 1, graph.tensors[node.inputs[0]].elements),)
+def _shape_before(graph: Graph, node: Node) -> tuple[Shape, ...]:
+    """That of the map which the layer of a backward node saw as another one."""
+    return (graph.tensors[graph.forward_named(node.name, (UNFLATTEN,)).inputs[0]].shape,)
 
 
 def _gradient(tape: Tape, node: Node, error: str | None) -> None:
@@ -81,10 +81,11 @@ def _run(env: Env, node: Node) -> None:
 
 def _run_backward(env: Env, node: Node) -> None:
     error, clamp = env.values[node.inputs[0]], env.clamp(node.clamp)
+    (shape,) = _shape_before(env.graph, node)
     if env.real:
-        result = env.backend.error_pass(error.reshape(1, 1, -1), 1.0, clamp)
+        result = env.backend.error_pass(error.reshape(shape), 1.0, clamp)
     else:
-        result = unflatten_bwd_x(error, clamp)
+        result = unflatten_bwd_x(error, shape, clamp)
     env.values[node.outputs[0]] = result
 
 
@@ -94,9 +95,9 @@ def _call(names: Names, node: Node) -> str:
 
 
 def _call_backward(names: Names, node: Node) -> str:
-    y = names.graph.tensors[node.inputs[0]]
+    y, ((h, w, c),) = names.graph.tensors[node.inputs[0]], _shape_before(names.graph, node)
     ends = f"{names.error(y.name)}, {names.clamp()}, {names.error(node.outputs[0])}"
-    return f"{BACKWARD}_s8({y.pixels}, {y.channels}, {ends});"
+    return f"{BACKWARD}_s8({h * w}, {c}, {y.channels}, {ends});"
 
 
 def _values(graph: Graph, node: Node, env: Values) -> np.ndarray:
@@ -105,9 +106,10 @@ def _values(graph: Graph, node: Node, env: Values) -> np.ndarray:
 
 
 def _parallel(run: Any, step: Any, x: Any) -> Any:
+    """x: [runs][c][images][h][w]"""
     h, w, c = run.network.tensors[step.output].shape
     runs, images = x.shape[0], x.shape[2]
-    return x.reshape(runs, h, w, c, images).permute(0, 3, 4, 1, 2)
+    return x.permute(0, 2, 3, 4, 1).reshape(runs, images, h, w, c).permute(0, 4, 1, 2, 3)
 
 
 OPS: tuple[Op, ...] = (
@@ -147,7 +149,7 @@ OPS: tuple[Op, ...] = (
     ),
     BackwardOp(
         BACKWARD,
-        shapes=_vector_shape,
+        shapes=_shape_before,
         run=_run_backward,
         call=_call_backward,
         accumulators=no_integers,
@@ -157,7 +159,7 @@ OPS: tuple[Op, ...] = (
         work=by_size,
         unit=whole,
         in_place=in_place_of(0),
-        kernels={f"{BACKWARD}_s8": (None, (NUMBER, NUMBER, ErrorS8, Clamp, ErrorS8))},
+        kernels={f"{BACKWARD}_s8": (None, (NUMBER, NUMBER, NUMBER, ErrorS8, Clamp, ErrorS8))},
         header=UNFLATTEN,
         updates=Updates.NOTHING,
         reads_weights=False,

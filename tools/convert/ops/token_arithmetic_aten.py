@@ -1,0 +1,150 @@
+"""Front-end rules of sums and products of tokens, whatever the order in which two of them lie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.nearest import unsupported
+
+from . import across_aten, position
+from .calls import Natural, one_number
+from .token_images_aten import as_image
+from .tokens import again, constant_of, numbers, pixels_of, places, settled, turnable, vectors, whole
+
+
+def add(low: Lowering, call: Call, natural: Natural) -> Any:
+    """Of two views of one order, or of tokens and a constant: a position embedding."""
+    a, b = call.x, call.args.get("other")
+    if isinstance(a, Act) and isinstance(b, Act):
+        return _of_two(low, call, natural, a, b)
+    x, constant = (a, b) if isinstance(a, Act) else (b, a)
+    if not isinstance(constant, Param) or call.get("alpha", 1) != 1:
+        raise call.error(
+            f"the op {call.op} of tokens and a number is not supported; the nearest that is: a "
+            "position embedding, a constant for each token"
+        )
+    x = turnable(low, call, x)
+    values = constant_of(call, low.constant(call, constant, "constant"), x.dims)
+    if values is None:
+        raise call.error(
+            f"{constant.name}, of shape {list(constant.value.shape)}, does not fit {list(x.dims)}"
+        )
+    x = settled(low, call, x)
+    table = np.empty(values.size, np.float32)
+    table[places(low, x).ravel()] = values.ravel()
+    if _is_bias(low, x, table):
+        bias = Param(constant.name, table[: low.shape(x)[2]].reshape(-1, 1, 1))
+        return again(low, natural(low, replace(call, args={"self": whole(low, x), "other": bias})), x)
+    made = position.added(low, call, whole(low, x), constant.name, table)
+    return again(low, made, x)
+
+
+def subtract(low: Lowering, call: Call, natural: Natural) -> Any:
+    """Of two views of one order."""
+    a, b = call.x, call.args.get("other")
+    if not isinstance(a, Act) or not isinstance(b, Act):
+        return as_image(low, call, natural)
+    return _of_two(low, call, natural, a, b)
+
+
+def _is_bias(low: Lowering, x: Act, table: np.ndarray) -> bool:
+    """Whether a sum gives a layer without biases one for each of its channels."""
+    maker = low.maker(x.tensor)
+    layer = low.layers.get(maker.layer or "") if maker is not None else None
+    rows = table.reshape(-1, low.shape(x)[2])
+    return layer is not None and layer.source.bias is None and bool((rows == rows[0]).all())
+
+
+def _of_two(low: Lowering, call: Call, natural: Natural, a: Act, b: Act) -> Any:
+    """Both are seen alike, so that their maps are added, or multiplied, as they lie in memory."""
+    if low.is_stand_in(a) or low.is_stand_in(b):  # how its numbers lie is not known
+        return low.unknown(call, a.dims)
+    a, b = settled(low, call, a), settled(low, call, b)
+    if a.dims != b.dims and _repeats(a, b):
+        return as_image(low, call, natural)
+    if a.dims != b.dims:
+        raise call.error(
+            f"the op {call.op} of tokens {list(a.dims)} and {list(b.dims)} is not supported; the nearest "
+            "that is: of two of one shape, or a map [n, c, h, w] times one factor per channel [n, c, 1, 1]"
+        )
+    if not _alike(low, a, b):
+        a, b = _in_one_order(low, call, a, b)
+    if not _alike(low, a, b):
+        raise call.error(
+            f"the op {call.op} of tensors of shapes {list(a.dims)} and {list(b.dims)} is not supported, as "
+            "their numbers lie in different orders; the nearest that is: of two of one shape and order"
+        )
+    args = {**call.args, "self": whole(low, a), "other": whole(low, b)}
+    return again(low, natural(low, replace(call, args=args)), a)
+
+
+def _repeats(a: Act, b: Act) -> bool:
+    """Whether two tensors have one shape where some of their axes are repeated."""
+    return len(a.dims) == len(b.dims) > 2 and all(
+        m == n or 1 in (m, n) for m, n in zip(a.dims, b.dims, strict=True)
+    )
+
+
+def _alike(low: Lowering, a: Act, b: Act) -> bool:
+    """Whether two views are of maps of one shape, and have the same places of these."""
+    return low.shape(a) == low.shape(b) and np.array_equal(places(low, a), places(low, b))
+
+
+def _in_one_order(low: Lowering, call: Call, a: Act, b: Act) -> tuple[Act, Act]:
+    """Both in the order of one of them, of that whose last axis is its channels first; else as they are."""
+    behind = pixels_of(low, a) is None and pixels_of(low, b) is not None
+    for turns_first in (behind, not behind):
+        x, like = (a, b) if turns_first else (b, a)
+        made = across_aten.alike(low, call, x, places(low, like), low.shape(like))
+        if made is not None:
+            return (made, b) if turns_first else (a, made)
+    first, second = (across_aten.featured(low, call, v)[0] for v in (a, b))
+    made = across_aten.alike(low, call, second, places(low, first), low.shape(first))
+    return (a, b) if made is None else (first, made)
+
+
+def multiply(low: Lowering, call: Call, natural: Natural) -> Any:
+    """By a number: noted, for attention takes it in. By one for each feature: a scale."""
+    a, b = call.x, call.args.get("other")
+    if isinstance(a, Act) and isinstance(b, Act):
+        return _of_each(low, call, natural, a, b) or _of_two(low, call, natural, a, b)
+    x, by = (a, b) if isinstance(a, Act) else (b, a)
+    assert isinstance(x, Act)
+    number = _number(by)
+    if number is not None and (x is a or call.op.startswith("mul")):
+        x = turnable(low, call, x)
+        factor = x.factor * (number if call.op.startswith("mul") else 1.0 / number)
+        return Act(x.tensor, x.dims, order=numbers(low, x), factor=factor)
+    turned_round = x is not a and not call.op.startswith("mul")  # a constant divided by tokens
+    x, pixels = across_aten.featured(low, call, x)
+    features = low.shape(x)[2:]
+    if not isinstance(by, Param) or not by.value.shape[-1:] == features == (by.value.size,):
+        raise unsupported(call)
+    if pixels is None or turned_round:
+        raise unsupported(call)
+    scale = Param(by.name, by.value.reshape(-1, 1, 1))
+    made = natural(low, replace(call, args={**call.args, "self": whole(low, x), "other": scale}))
+    return again(low, made, x)
+
+
+def _of_each(low: Lowering, call: Call, natural: Natural, a: Act, b: Act) -> Act | None:
+    """Tokens times one number for each of them; None where it is another product."""
+    x, gate = (a, b) if b.dims[-1:] == (1,) else (b, a)
+    if gate.dims != (*x.dims[:-1], 1) or x.dims[-1] == 1 or low.is_stand_in(a) or low.is_stand_in(b):
+        return None
+    x, pixels = vectors(low, call, x)
+    gate = settled(low, call, gate)
+    if pixels is None or low.shape(gate) != (*low.shape(x)[:2], 1):
+        return None
+    if not np.array_equal(places(low, gate)[..., 0], pixels):
+        return None
+    made = natural(low, replace(call, args={"self": whole(low, x), "other": whole(low, gate)}))
+    return again(low, made, x)
+
+
+def _number(value: Any) -> float | None:
+    return one_number(value) or None

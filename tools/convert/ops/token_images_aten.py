@@ -1,0 +1,94 @@
+"""Front-end rules of calls on tokens that read an image: as the image that they are, or turned into one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from microtrain.convert.lowering import Act, Call, Lowering, Param, pair
+
+from . import across_aten, blocks_aten
+from .calls import Natural
+from .tokens import as_map, numbers, places, viewed, whole
+
+CONVOLUTIONS = ("conv1d", "conv2d", "convolution", "_convolution")
+
+
+def as_image(low: Lowering, call: Call, natural: Natural) -> Any:
+    """Any other call reads an image; tokens are turned into one, or the call is refused."""
+    seen = {key: _seen(low, call, v) if isinstance(v, Act) else v for key, v in call.args.items()}
+    acts = [v for v in seen.values() if isinstance(v, Act)]
+    if not all(is_image(low, v) for v in acts):
+        pointwise = _pointwise(low, call, natural)
+        if pointwise is not None:
+            return pointwise
+        seen = {
+            key: across_aten.as_image(low, call, v) if isinstance(v, Act) and not is_image(low, v) else v
+            for key, v in seen.items()
+        }
+        acts = [v for v in seen.values() if isinstance(v, Act)]
+    if acts and all(is_image(low, v) for v in acts):
+        return natural(low, replace(call, args=seen))
+    dims = ", ".join(str(list(v.dims)) for v in acts) or "tokens"
+    raise call.error(
+        f"the op {call.op} of tokens {dims} is not supported; the nearest that is: linear, layer_norm, "
+        "attention, add and activations of tokens, and convolutions of maps [n, c, h, w]"
+    )
+
+
+def _seen(low: Lowering, call: Call, x: Act) -> Act:
+    """A view as the image that it is of already; others as they are."""
+    return blocks_aten.seen(low, call, as_map(low, _as_stored(low, x)))
+
+
+def is_image(low: Lowering, x: Act) -> bool:
+    return x.order is None and x.factor == 1 and not is_sequence(low, x) and not is_row(low, x)
+
+
+def is_sequence(low: Lowering, act: Act) -> bool:
+    return act.tensor in low.last and act != whole(low, act)
+
+
+def is_row(low: Lowering, act: Act) -> bool:
+    """Whether a view is of a map of one row, [n, c, w], which is no series."""
+    h, w, c = low.shape(act)
+    return h == 1 < w and act.dims == (low.batch, c, w) and not low.is_input(act)
+
+
+def _pointwise(low: Lowering, call: Call, natural: Natural) -> Act | None:
+    """A convolution of one pixel over tokens, in the order in which they lie; None where it is another call.
+
+    Of tokens [n, tokens, features] it is a linear layer over the tokens, as some have MLP-Mixer.
+    """
+    x, weight = call.x, call.args.get("weight")
+    if call.op not in CONVOLUTIONS or not isinstance(weight, Param) or len(x.dims) not in (3, 4):
+        return None
+    sizes = [(call.get(key, least), least) for key, least in (("groups", 1), ("stride", 1), ("padding", 0))]
+    plain = all(pair(value) == (least, least) for value, least in sizes) and not call.get("transposed", False)
+    if not plain or {*weight.value.shape[2:]} != {1}:
+        return None
+    moved = viewed(x, np.moveaxis(numbers(low, x), 1, -1))
+    if x.factor != 1 or across_aten.spread(low, moved) is None:
+        return None
+    matrix = replace(weight, value=weight.value.reshape(weight.value.shape[:2]))
+    args = {"input": moved, "weight": matrix, "bias": call.args.get("bias")}
+    made = natural(low, replace(call, op="linear", args=args))
+    return viewed(made, np.moveaxis(numbers(low, made), -1, 1))
+
+
+def _as_stored(low: Lowering, x: Act) -> Act:
+    """The input as an image of other sides, where a view of it is one in the order of the samples.
+
+    Of a series x.transpose(1, 2).unsqueeze(1) is one: a pixel for each number, sensors side by side.
+    """
+    if len(x.dims) != 4 or x.factor != 1 or x.tensor in low.last or not low.is_input(x):
+        return x
+    at, (_, c, h, w) = places(low, x), x.dims
+    stored = np.array_equal(at.transpose(0, 2, 3, 1).ravel(), np.arange(math.prod(low.shape(x))))
+    if not stored or not low.redeclare((h, w, c)):
+        return x
+    low.reshaped = True
+    return Act(x.tensor, x.dims)
