@@ -34,7 +34,7 @@ Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 def wide(inputs: int, hidden: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, inputs))
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.ELU(), nn.Linear(hidden, inputs))
 
 
 class Mixer(nn.Module):
@@ -75,7 +75,7 @@ class ByConvolution(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(FEATURES)
-        self.tokens = nn.Sequential(nn.Conv1d(TOKENS, 24, 1), nn.GELU(), nn.Conv1d(24, TOKENS, 1))
+        self.tokens = nn.Sequential(nn.Conv1d(TOKENS, 24, 1), nn.ELU(), nn.Conv1d(24, TOKENS, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = self.tokens(self.norm(x)) + x
@@ -109,7 +109,7 @@ class Gated(nn.Module):
         self.spatial: nn.Module = nn.Linear(TOKENS, TOKENS) if turned else nn.Conv1d(TOKENS, TOKENS, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        u, v = functional.gelu(self.into(x)).chunk(2, -1)
+        u, v = functional.elu(self.into(x)).chunk(2, -1)
         v = self.norm(v)
         v = self.spatial(v.transpose(-1, -2)).transpose(-1, -2) if self.turned else self.spatial(v)
         result: torch.Tensor = x + self.out(u * v)
@@ -125,7 +125,7 @@ class ByMatrix(nn.Module):
         self.bias = nn.Parameter(torch.randn(TOKENS, 1) / 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + functional.gelu(self.way(x, self.weight) + self.bias)
+        return x + functional.elu(self.way(x, self.weight) + self.bias)
 
 
 class Permutator(nn.Module):
@@ -168,7 +168,7 @@ def time_and_sensors(net: Own, x: torch.Tensor) -> Any:
 
 def over_time(net: Own, x: torch.Tensor) -> Any:
     """Layers over time right on the input, and one over the sensors behind them."""
-    return net.head(functional.relu(net.c(net.b(functional.gelu(net.a(x))).transpose(1, 2))).mean(1))
+    return net.head(functional.relu(net.c(net.b(functional.elu(net.a(x))).transpose(1, 2))).mean(1))
 
 
 def less_the_last(net: Own, x: torch.Tensor) -> Any:
@@ -211,7 +211,7 @@ def of_einsum(text: str, shape: tuple[int, ...], first: bool = False) -> Callabl
 
 def gated(net: Own, x: torch.Tensor) -> Any:
     y = functional.relu(net.a(x))
-    gate = torch.sigmoid(net.b(y.mean((2, 3))))
+    gate = torch.relu(net.b(y.mean((2, 3))))
     return net.head(functional.relu(torch.einsum("bchw,bc->bchw", y, gate)).mean((2, 3)))
 
 
@@ -265,6 +265,14 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "turned": (of_einsum("bchw,cd->bhwd", (FEATURES, 8)), IMAGE),
     "gate": (lambda: Own(gated, nn.Conv2d(3, 6, 3, 2), nn.Linear(6, 6), head=nn.Linear(6, 4)), IMAGE),
     "pooled": (lambda: Own(pooled, nn.Conv1d(6, 8, 3), nn.Linear(8, 1), head=nn.Linear(8, 4)), SERIES),
+    "norm over columns": (
+        lambda: Own(
+            lambda net, x: net.head(functional.relu(net.b(net.a(x))).mean((2, 3))),
+            *(nn.Conv2d(3, 6, 3), nn.LayerNorm(14)),
+            head=nn.Linear(6, 4),
+        ),
+        IMAGE,
+    ),
     "a product with what is turned": (beside_turned(torch.mul), SERIES),
     "less what is turned": (beside_turned(torch.sub), SERIES),
 }

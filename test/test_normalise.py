@@ -202,7 +202,7 @@ class Odd(nn.Module):
 
 @pytest.mark.parametrize(
     ("over", "text"),
-    [((6, 4, 4), "one for each place of the map"), ((4,), "over the last 1 of the dimensions")],
+    [((6, 4, 4), "one for each place of the map"), ((4, 4), "over the last 2 of the dimensions")],
 )
 def test_others_are_refused_by_name(over: tuple[int, ...], text: str, tmp_path: Path) -> None:
     program = torch.export.export(Odd(over).eval(), (torch.zeros(1, 3, 8, 8),))

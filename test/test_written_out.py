@@ -81,6 +81,16 @@ def test_a_layer_norm_over_channels_is_that_of_pytorch(over: Change, suffix: str
         assert (scale.weight, scale.bias) == ("w", "b"), "it learns"
 
 
+def test_a_scale_that_is_still_1_and_a_shift_of_0_are_told_apart(tmp_path: Path) -> None:
+    """Each was taken for the other: what the scale learned went into the shift."""
+    model = ChannelsFirst(over_root)
+    nn.init.ones_(model.w)
+    nn.init.zeros_(model.b)
+    graph = load_model(exported(model, tmp_path / "model.pt2", (3, 9, 9))).graph
+    scale = graph.layers[graph.nodes[2].layer or ""].source
+    assert (scale.weight, scale.bias) == ("w", "b")
+
+
 def test_its_gradients_are_those_of_autograd_and_what_it_learned_goes_back(tmp_path: Path) -> None:
     torch.manual_seed(2)
     model = loud(ChannelsFirst(over_root)).eval()
@@ -151,11 +161,13 @@ def test_a_length_that_is_written_out_is_left_out(way: str, suffix: str, tmp_pat
 
 @SUFFIXES
 def test_a_mean_of_squares_is_no_length(suffix: str, tmp_path: Path) -> None:
+    """At the end of a model it is not left out."""
+
     def rms(y: torch.Tensor) -> torch.Tensor:
         return y / torch.sqrt((y * y).mean(1, keepdim=True))
 
     path = exported(Embedding(rms), tmp_path / f"model.{suffix}", (3, 9, 9))
-    with pytest.raises(ConvertError, match=r"div of a normalisation that forward\(\) writes out is not"):
+    with pytest.raises(ConvertError, match="it must end with a linear layer, one logit per class"):
         load_model(path)
 
 

@@ -53,7 +53,7 @@ SUPPORTED = (
 )
 
 ACTIVATIONS = ("prelu", "thresholdedrelu", "rrelu")
-NORMS = ("native_layer_norm", "native_group_norm", "rms_norm", "local_response_norm")
+NORMS = ("native_layer_norm", "native_group_norm", "local_response_norm")
 SOME_NORMS = ("layer_norm", "group_norm", "instance_norm")  # which are supported in some forms
 KEEPS_SHAPE = frozenset((*ACTIVATIONS, *NORMS, *SOME_NORMS, "hardtanh", "clamp", "neg"))
 

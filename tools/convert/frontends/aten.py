@@ -301,6 +301,7 @@ RULES: dict[str, Aten] = {
     **dict.fromkeys(("contiguous", "clone", "detach", "detach_copy", "alias", "identity"), _SAME),
     "lift_fresh_copy": _SAME,
     "to": Aten("self dtype", convert_type),
+    "type_as": Aten("self other", same),
     **dict.fromkeys(("_to_copy", "float", "half", "double", "bfloat16"), Aten("self", convert_type)),
     **dict.fromkeys(("size", "sym_size"), _SIZE),
     "dim": Aten("self", size),

@@ -25,6 +25,7 @@ from .ended import end_rows
 from .endings import LINEAR, Found, check_end, drop_ending
 from .found import together
 from .ordered import as_returned, order_vectors
+from .root_means import root_means
 from .shared import MOST_NAMED, mark_shared
 
 TAKES_RELU = (Folds.NORM_AND_RELU, Folds.RELU)
@@ -52,6 +53,7 @@ def clean(raw: Raw) -> Graph:
         keep_used,
         drop_ending,
         fold_normalisation,
+        root_means,
         fold_batch_norms,
         order_vectors,
         fuse_activations,
@@ -188,9 +190,10 @@ def _folded(layer: Layer, norm: Layer, prefix: str) -> Layer:
     source = replace(layer.source, bn=prefix, eps=norm.source.eps)
     plain, bare = (bool((np.asarray(w) == 1).all()) for w in (norm.weight, layer.weight))
     constant = norm.source.bias  # with one number for each channel
-    if constant and plain and layer.source.bias is None:
+    scales = not plain or (bare and not layer.source.weight and not np.any(norm.bias))
+    if constant and not scales and layer.source.bias is None:
         source = replace(layer.source, bias=constant)  # what is added is a bias
-    elif constant and bare and layer.weight.size == len(layer.weight):
+    elif constant and scales and bare and layer.weight.size == len(layer.weight):
         source = replace(layer.source, weight=constant)  # the scale of a normalisation
     with np.errstate(over="ignore"):
         scale = layer.weight_scale if plain else None

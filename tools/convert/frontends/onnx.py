@@ -309,7 +309,7 @@ class _Walk(Walker):
     def _expand(self, step: Step) -> None:
         """Make what stands many times, where a step reads it otherwise than in a product or a sum; and a
         square, of which a step takes numbers by their places."""
-        for name in step.inputs if step.op not in ("Mul", "Add", "Sub") else ():
+        for name in step.inputs if step.op not in ("Mul", "Add", "Sub", "Div") else ():
             if isinstance(value := self.env.get(name), Expanded):
                 self.env[name] = made(self.low, Call("expand", step.name, False, {}), value)
         for name in step.inputs if step.op in MOVES else ():

@@ -13,13 +13,14 @@ from microtrain.convert.ir import ConvertError, Shape
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import unsupported
 from microtrain.convert.ops.columns_aten import Columns
+from microtrain.convert.ops.expanded_aten import Expanded
 from microtrain.convert.ops.pool_aten import of_rows
 from microtrain.convert.ops.stack_aten import Stacked
 from microtrain.convert.ops.tokens import numbers, viewed
 
 from .aten import lower
 from .onnx_file import Step
-from .onnx_tokens import as_seen, is_map, of_tokens, product, seen
+from .onnx_tokens import as_seen, is_map, is_whole, of_tokens, product, seen
 from .onnx_values import (
     Quantized,
     Turned,
@@ -170,7 +171,9 @@ def arithmetic(walk: Walker, step: Step) -> Value:
     """Of two activations; of one and a constant, one number or one a channel."""
     a, b = (walk.value(step.inputs[i]) for i in range(2))
     tokens = of_tokens(walk, (a, b)) or any(
-        isinstance(x, Turned) and isinstance(y, Param) and not (one_a_channel(y, x) and is_whole(walk, x))
+        isinstance(x, Turned)
+        and isinstance(y, Param | Expanded)
+        and not (is_whole(walk, x) and (isinstance(y, Expanded) or one_a_channel(y, x)))
         for x, y in ((a, b), (b, a))
     )
     tokens = tokens or any(one_a_token(x, y) or in_two_orders(walk, x, y) for x, y in ((a, b), (b, a)))
@@ -189,11 +192,6 @@ def arithmetic(walk: Walker, step: Step) -> Value:
     made = walk.call(step, step.op.lower(), self=rows[0], other=rows[1])
     made = replace(made, dims=(*made.dims[:2], made.dims[3])) if rows != sides else made
     return Turned(made) if turned else made
-
-
-def is_whole(walk: Walker, value: Turned) -> bool:
-    """Whether what has its channels last is an image or a series, and no image whose pixels are tokens."""
-    return len(value.act.dims) != 3 or walk.low.shape(value.act)[1] == 1
 
 
 def one_a_token(value: Value, other: Value) -> bool:
@@ -299,7 +297,7 @@ def reduced(walk: Walker, step: Step) -> Value:
     if isinstance(value, Stacked):
         return walk.made(step, word, self=value, dim=walk.numbers(step, 1, "axes"), keepdim=keep)
     x = walk.act(step)
-    if of_tokens(walk, (value,)):
+    if of_tokens(walk, (value,)) or (isinstance(value, Turned) and not is_whole(walk, value)):
         x, value = seen(walk, step, value), None
     rank = len(x.dims)
     over = walk.numbers(step, 1, "axes") if not step.op.startswith("Global") else list(range(2, rank))

@@ -15,7 +15,7 @@ from microtrain.convert.ops.normalise_aten import normalised
 from microtrain.convert.ops.squares_aten import Piece
 
 from .onnx_file import Step
-from .onnx_tokens import as_seen
+from .onnx_tokens import as_seen, is_whole, seen
 from .onnx_values import Turned, Value, Walker, axis_map, named
 
 
@@ -115,7 +115,9 @@ def written_out(walk: Walker, step: Step) -> Value:
 def _has_last(walk: Walker, step: Step) -> bool:
     """Whether a step reads what has its channels last."""
     values = [walk.value(i) for i in step.inputs]
-    return any(isinstance(v, Turned) or (isinstance(v, Piece) and v.last) for v in values)
+    return any(
+        is_whole(walk, v) if isinstance(v, Turned) else isinstance(v, Piece) and v.last for v in values
+    )
 
 
 def _axes(walk: Walker, step: Step, first: Value, axes: Sequence[int] | None) -> list[int] | None:
@@ -140,8 +142,9 @@ def _in_order(walk: Walker, step: Step, made: Value) -> Value:
 
 
 def _plain(walk: Walker, step: Step) -> list[Value]:
-    """What a step reads, activations in PyTorch's order of axes."""
+    """What a step reads, images and series in PyTorch's order of axes."""
     values = [walk.value(i) for i in step.inputs]
+    values = [v if not isinstance(v, Turned) or is_whole(walk, v) else seen(walk, step, v) for v in values]
     return [walk.plain(v) if isinstance(v, Act | Turned) else v for v in values]
 
 

@@ -43,6 +43,11 @@ def is_map(walk: Walker, value: Value) -> bool:
     )
 
 
+def is_whole(walk: Walker, value: Turned) -> bool:
+    """Whether what has its channels last is an image or a series, and no image whose pixels are tokens."""
+    return len(value.act.dims) != 3 or walk.low.shape(value.act)[1] == 1
+
+
 def of_tokens(walk: Walker, values: Sequence[Value]) -> bool:
     """Whether one of the values is a view whose numbers are turned, which a turned map then is too."""
     acts = [v for v in values if isinstance(v, Act)]

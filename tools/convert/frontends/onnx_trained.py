@@ -18,6 +18,7 @@ from microtrain.convert.lowering import Homes
 from .onnx_file import MOST_BYTES, OnnxGraph, read_onnx_file
 
 CLOSE = 1e-6  # of the largest of some numbers
+PRODUCTS = ("MatMul", "Einsum", "Mul")  # which take no biases: these are added behind
 SAME_SHAPE = ("Add", "Identity", "Softmax", "LogSoftmax", "Sigmoid", "Cast", "Dropout", "Flatten")
 
 
@@ -140,13 +141,14 @@ class _Copy:
         return name
 
     def _new_bias(self, name: str, value: np.ndarray) -> None:
-        """Biases of a layer that has none in the file; behind a product they are added."""
-        home = self.homes[name.removesuffix("bias") + "weight"]
+        """Biases of a layer that has none in the file."""
+        own = name.removesuffix("bias")
+        home = self.homes.get(f"{own}weight") or self.homes[own]  # the constant's own name, of a scale
         node = self.steps[home.step]
-        if node.op_type in ("MatMul", "Einsum"):
+        if node.op_type in PRODUCTS:
             value = value.reshape(self._shape_behind(node, home.input))
         constant = self._initializer(name, value.astype(np.float32))
-        if node.op_type not in ("MatMul", "Einsum"):
+        if node.op_type not in PRODUCTS:
             node.input.extend([*[""] * (2 - len(node.input)), constant][: 3 - len(node.input)])
             return
         made, product = node.output[0], self._free(f"{node.output[0]}_product")
@@ -156,6 +158,8 @@ class _Copy:
 
     def _shape_behind(self, node: Any, place: int) -> tuple[int, ...]:
         """That of biases behind a product whose weights are the input at this place."""
+        if node.op_type == "Mul":
+            return self._constant(node, place).shape
         if node.op_type == "MatMul":
             return (-1,) if place else (-1, 1)
         equation = next(a.s.decode() for a in node.attribute if a.name == "equation")

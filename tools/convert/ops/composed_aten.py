@@ -22,6 +22,7 @@ from .lengths_aten import NORMS
 from .resample_aten import NOTHING, chosen, fits, sampled
 from .tokens import numbers, turnable, viewed
 
+FINEST_EPS = float(np.finfo(np.float32).eps)  # of a norm that names none
 LARGER = {**dict.fromkeys(("maximum", "max", "fmax"), 1.0), **dict.fromkeys(("minimum", "min", "fmin"), -1.0)}
 
 
@@ -167,6 +168,21 @@ def _norm(made: Calls, call: Call) -> Any:
     if order in (2, "fro"):
         return made("sqrt", made("sum", made("mul", call.x, call.x), **about))
     return made("sum" if order == 1 else "amax", made("abs", call.x), **about)
+
+
+def _root_mean(made: Calls, call: Call) -> Any:
+    """RMSNorm: a quotient by the root of a mean square, of which frontends/root_means.py makes a norm."""
+    x, over = made.low.activation(call, call.x), [int(d) for d in call.args["normalized_shape"]]
+    if over != [x.dims[-1]]:
+        raise call.error(
+            f"{call.op} over the last {len(over)} of the dimensions {list(x.dims)} is not supported; the "
+            "nearest that is: one over the last dimension, the features of each token"
+        )
+    mean = made("mean", made("mul", x, x), dim=[-1], keepdim=True)
+    eps = call.get("eps", None)
+    found = made("mul", x, made("rsqrt", made("add", mean, FINEST_EPS if eps is None else float(eps))))
+    weight = call.args.get("weight")
+    return found if weight is None else made("mul", found, weight)
 
 
 def _log_of_sum(made: Calls, call: Call) -> Any:
@@ -316,6 +332,7 @@ RULES = (
     Rule(("where",), _among_maps, _where),
     Rule(("masked_fill",), _among_maps, _masked),
     Rule(NORMS, _of_a_map, _norm),
+    Rule(("rms_norm", "_fused_rms_norm"), _of_a_map, _root_mean),
     Rule(("logsumexp",), _along_axes, _log_of_sum),
     Rule(("cat", "concat", "concatenate"), _behind_each_other, _joined),
     Rule(("cat", "concat", "concatenate"), _beside_numbers, _padded),
@@ -327,6 +344,7 @@ RULES = (
 ARGUMENTS = {  # by position, for files that name none
     **dict.fromkeys(("maximum", "minimum", "fmax", "fmin"), "self other"),
     **dict.fromkeys(("amin", "min", "logsumexp"), "self dim keepdim"),
+    **dict.fromkeys(("rms_norm", "_fused_rms_norm"), "input normalized_shape weight eps"),
     "where": "condition self other",
     "masked_fill": "self mask value",
     "flip": "self dims",

@@ -19,9 +19,10 @@ from .functions import POWER
 from .lengths_aten import LEAST, Length, quotient
 from .normalise_aten import normalised
 from .pool_aten import CHANNEL_MEAN
+from .scale import PIXELS
 
 NEAREST = "nn.LayerNorm over the last axis of x.permute(0, 2, 3, 1), or F.normalize at the model's end"
-VIEWS = ("to", "float", "clone", "contiguous", "expand", "expand_as")
+VIEWS = ("to", "float", "type_as", "clone", "contiguous", "expand", "expand_as")
 SECOND = "other"
 
 
@@ -148,8 +149,10 @@ def _quotient(low: Lowering, call: Call, value: Any, root: Any, power: float) ->
     same = (value.of if isinstance(value, Piece) else value) == root.of
     if not same or isinstance(value, Piece) != root.centred:
         return None
+    if isinstance(value, Act) and root.over == "mean":
+        return _by_root_mean(low, replace(call, builtin=False), value, root.eps)
     if isinstance(value, Act):
-        return quotient(low, call, Length(value)) if root.over == "sum" and root.eps <= LEAST else None
+        return quotient(low, call, Length(value)) if root.eps <= LEAST else None
     if root.over != "mean" or value.squared:
         return None
     channels = low.shape(root.of)[2]
@@ -158,6 +161,14 @@ def _quotient(low: Lowering, call: Call, value: Any, root: Any, power: float) ->
     made = normalised(low, replace(call, op="layer_norm", builtin=False, args=args), 1, apart=True)
     low.frozen.pop()  # a scale of 1 is none of forward()'s; that of the map comes behind, and learns
     return replace(made, dims=root.of.dims)
+
+
+def _by_root_mean(low: Lowering, call: Call, x: Act, eps: float) -> Act:
+    """A vector over the root of its mean square (frontends/root_means.py)."""
+    one = (*low.shape(x)[:2], 1)
+    mean = low.emit(call, CHANNEL_MEAN, (squared(low, call, Piece(x)),), one)
+    root = low.emit(call, POWER, (low.scaled(call, mean, 1.0, eps),), one, factors=(-0.5, 1.0))
+    return low.emit(call, PIXELS, (x, root), low.shape(x), dims=x.dims)
 
 
 def _is_mean_of(low: Lowering, mean: Act, x: Act) -> bool:

@@ -22,6 +22,8 @@ def add(low: Lowering, call: Call, natural: Natural) -> Any:
     if isinstance(a, Act) and isinstance(b, Act):
         return _of_two(low, call, natural, a, b)
     x, constant = (a, b) if isinstance(a, Act) else (b, a)
+    if one_number(constant) is not None:
+        return _with_number(low, call, natural)
     if not isinstance(constant, Param) or call.get("alpha", 1) != 1:
         raise call.error(
             f"the op {call.op} of tokens and a number is not supported; the nearest that is: a "
@@ -46,9 +48,18 @@ def add(low: Lowering, call: Call, natural: Natural) -> Any:
 def subtract(low: Lowering, call: Call, natural: Natural) -> Any:
     """Of two views of one order."""
     a, b = call.x, call.args.get("other")
+    if one_number(a) is not None or one_number(b) is not None:
+        return _with_number(low, call, natural)
     if not isinstance(a, Act) or not isinstance(b, Act):
         return as_image(low, call, natural)
     return _of_two(low, call, natural, a, b)
+
+
+def _with_number(low: Lowering, call: Call, natural: Natural) -> Act:
+    """Of tokens and one number, in either order."""
+    (x,) = (settled(low, call, v) for v in call.args.values() if isinstance(v, Act))
+    args = {key: whole(low, x) if isinstance(v, Act) else v for key, v in call.args.items()}
+    return again(low, natural(low, replace(call, args=args)), x)
 
 
 def _is_bias(low: Lowering, x: Act, table: np.ndarray) -> bool:

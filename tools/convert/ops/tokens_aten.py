@@ -247,6 +247,7 @@ RULES: dict[str, Rule] = {
             "expand",
             "to",
             "float",
+            "type_as",
         ),
         lambda low, call, natural: same(low, call),
     ),
