@@ -229,6 +229,11 @@ def beside_turned(op: Callable[..., torch.Tensor]) -> Callable[[], nn.Module]:
     return lambda: Own(forward, nn.Conv1d(6, 18, 3), nn.Conv1d(6, 18, 3), head=nn.Linear(18, 4))
 
 
+def beside_a_mean(net: Own, x: torch.Tensor) -> Any:
+    """A series times the mean of another one that is turned, of as many moments as channels."""
+    return net.head((net.b(x) * net.a(x).transpose(1, 2).mean(1, keepdim=True)).mean(-1))
+
+
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "timm": (lambda: Mixer(OfTimm(), OfTimm()), IMAGE),
     "convolutions": (lambda: Mixer(ByConvolution(), pixels=True), IMAGE),
@@ -274,6 +279,10 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         IMAGE,
     ),
     "a product with what is turned": (beside_turned(torch.mul), SERIES),
+    "a mean of what is turned": (
+        lambda: Own(beside_a_mean, nn.Conv1d(6, 18, 3), nn.Conv1d(6, 18, 3), head=nn.Linear(18, 4)),
+        SERIES,
+    ),
     "less what is turned": (beside_turned(torch.sub), SERIES),
 }
 

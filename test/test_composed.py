@@ -343,15 +343,3 @@ def test_a_curve_converts(name: str, suffix: str, tmp_path: Path) -> None:
     wanted = net(torch.tensor(pixels / np.float32(255))).detach().numpy()
     found = run_float(graph, np.moveaxis(pixels, 1, -1)).reshape(wanted.shape)
     assert np.abs(found - wanted).max() < 2e-5 * np.abs(wanted).max()
-
-
-def test_a_mean_over_channels_beside_what_is_turned_is_a_sentence(tmp_path: Path) -> None:
-    """In ONNX both were read along the same axes, where a series has as many moments as channels."""
-
-    def forward(net: Own, x: torch.Tensor) -> Any:
-        return net.head((net.b(x) * net.a(x).transpose(1, 2).mean(1, keepdim=True)).mean(-1))
-
-    net, shape = Own(forward, nn.Conv1d(3, 6, 3), nn.Conv1d(3, 6, 3), head=nn.Linear(6, 3)).eval(), (3, 8)
-    for suffix in (".onnx", ".pt2"):
-        with pytest.raises(ConvertError, match=r"lie in different orders|is not supported|must be an image"):
-            read(save(net, shape, tmp_path / f"net{suffix}"), shape)

@@ -1,4 +1,4 @@
-"""RMSNorm as models write it, of tokens, pixels and vectors: as in PyTorch, learned, and given back."""
+"""RMSNorm and layer norms as models write them: as in PyTorch, learned, and given back."""
 
 from __future__ import annotations
 
@@ -30,14 +30,16 @@ Way = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class Norm(nn.Module):
-    """A scale of each feature, and a way to write the norm."""
+    """A scale of each feature, and a way to write the norm. shifted: with a shift, as layer norms have"""
 
-    def __init__(self, way: Way, shape: tuple[int, ...] = (FEATURES,)) -> None:
+    def __init__(self, way: Way, shape: tuple[int, ...] = (FEATURES,), shifted: bool = False) -> None:
         super().__init__()
         self.way, self.gain = way, nn.Parameter(torch.rand(shape) + 0.5)
+        self.shift = nn.Parameter(torch.randn(shape) / 4) if shifted else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.way(x, self.gain)
+        made = self.way(x, self.gain)
+        return made if self.shift is None else made + self.shift
 
 
 def as_llama(x: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
@@ -59,7 +61,7 @@ def by_length(x: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
 
 
 def by_norm(x: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
-    return gain * x / (x.norm(2, dim=-1, keepdim=True) * float(FEATURES**-0.5) + 1e-8)
+    return torch.as_tensor(gain * x / (x.norm(2, dim=-1, keepdim=True) * float(FEATURES**-0.5) + 1e-8))
 
 
 def of_pixels(x: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
@@ -72,6 +74,21 @@ def by_torch(x: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
 
 def without_gain(x: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
     return torch.as_tensor(functional.rms_norm(x, (FEATURES,)))
+
+
+def as_annotated(x: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
+    """A layer norm as The Annotated Transformer has it: a deviation of n - 1 numbers, eps beside it."""
+    return gain * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-6)
+
+
+def by_variance(x: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
+    mean, variance = x.mean(-1, keepdim=True), x.var(-1, keepdim=True, unbiased=False)
+    return (x - mean) / torch.sqrt(variance + 1e-5) * gain
+
+
+def by_squares(x: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
+    away = x - x.mean(-1, keepdim=True)
+    return away * torch.rsqrt((away**2).mean(-1, keepdim=True) + 1e-5) * gain
 
 
 def of_tokens(net: Own, x: torch.Tensor) -> Any:
@@ -88,12 +105,13 @@ def of_vectors(net: Own, x: torch.Tensor) -> Any:
     return net.head(net.b(functional.relu(net.a(x)).mean((2, 3))))
 
 
-def tokens(way: Way) -> Callable[[], Own]:
-    return lambda: Own(
-        of_tokens,
-        *(nn.Conv2d(3, FEATURES, 4, 4), Norm(way), nn.Linear(FEATURES, FEATURES), Norm(way)),
-        head=nn.Linear(FEATURES, 4),
-    )
+def tokens(way: Way, shifted: bool = False) -> Callable[[], Own]:
+    def make() -> Own:
+        first, second = (Norm(way, shifted=shifted) for _ in range(2))
+        layers = (nn.Conv2d(3, FEATURES, 4, 4), first, nn.Linear(FEATURES, FEATURES), second)
+        return Own(of_tokens, *layers, head=nn.Linear(FEATURES, 4))
+
+    return make
 
 
 NETWORKS: dict[str, Callable[[], Own]] = {
@@ -104,6 +122,9 @@ NETWORKS: dict[str, Callable[[], Own]] = {
     "norm": tokens(by_norm),
     "torch": tokens(by_torch),
     "without gain": tokens(without_gain),
+    "annotated": tokens(as_annotated, shifted=True),
+    "variance": tokens(by_variance, shifted=True),
+    "squares": tokens(by_squares, shifted=True),
     "pixels": lambda: Own(
         of_images,
         *(nn.Conv2d(3, FEATURES, 3, 2), Norm(of_pixels, (FEATURES, 1, 1)), nn.Conv2d(FEATURES, 6, 3)),
@@ -161,7 +182,7 @@ def test_tokens_of_all_sizes_are_normalised(name: str, tmp_path: Path) -> None:
     converted(net, ".pt2", tmp_path, pixels(quiet=True))
 
 
-@pytest.mark.parametrize("name", ["llama", "pixels", "vectors"])
+@pytest.mark.parametrize("name", ["llama", "pixels", "vectors", "annotated"])
 def test_it_learns_on_the_device_as_in_pytorch(name: str, tmp_path: Path) -> None:
     torch.manual_seed(3)
     _, graph = converted(NETWORKS[name]().eval(), ".pt2", tmp_path, pixels())
@@ -173,7 +194,7 @@ def test_it_learns_on_the_device_as_in_pytorch(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
-@pytest.mark.parametrize("name", ["llama", "length", "pixels"])
+@pytest.mark.parametrize("name", ["llama", "length", "pixels", "annotated", "squares"])
 def test_its_scale_goes_back(name: str, suffix: str, tmp_path: Path) -> None:
     """Also one that is 1 everywhere, as before any training."""
     torch.manual_seed(3)

@@ -1,8 +1,9 @@
-"""Pixels and tokens that are divided by the root of their mean square: RMSNorm (Zhang and Sennrich 2019).
+"""Pixels and tokens that are divided by the root of their mean square, or of their variance.
 
-However a model writes it, or an L2 normalisation, its parts are a square, its mean over the channels, a root
-and a product. Squares and roots keep little in int8. Of channels and their negatives the mean is 0, so that a
-layer normalisation of both is the same, in exact sums: each channel is there twice, and one of both is kept.
+RMSNorm (Zhang and Sennrich 2019), an L2 normalisation, a layer normalisation: however a model writes them,
+their parts are a square, its mean over the channels, a root and a product. Squares and roots keep little in
+int8. Of channels and their negatives the mean is 0, so that a layer normalisation of both is the same as a
+quotient by the root alone, in exact sums: each channel is there twice, and one of both is kept.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from microtrain.convert.ir import Graph, Layer, Node, Source, Tensor, Window
 from microtrain.convert.lowering import NORM
-from microtrain.convert.ops import conv, functions
+from microtrain.convert.ops import add, conv, functions
 from microtrain.convert.ops.blocks_aten import FINEST
 from microtrain.convert.ops.channels_aten import TAKE
 from microtrain.convert.ops.grouped import GROUPED
@@ -32,10 +33,21 @@ LEAST = 1e-5  # what is added to a root, or bounds it, against division by nothi
 
 
 @dataclass(frozen=True)
-class Root:
-    """gain * (slope * m + shift) ** power, of the mean square m of a tensor over its channels."""
+class Numbers:
+    """Those of a tensor; centred: less their mean over the channels, wherever that is computed."""
 
-    of: str
+    tensor: str
+    centred: bool = False
+
+
+@dataclass(frozen=True)
+class Root:
+    """gain * (slope * m + shift) ** power, of the mean square m over the channels.
+
+    of  whose squares these are
+    """
+
+    of: Numbers
     gain: float = 1.0
     slope: float = 1.0
     shift: float = 0.0
@@ -51,9 +63,9 @@ def root_means(graph: Graph, found: Found) -> Graph:
     """The graph with normalisations in the place of products with such a root."""
     for node in [n for n in graph.nodes if n.op == PIXELS]:
         root, before = _root(graph, node.inputs[1]), graph.producer(node.inputs[0])
-        if root is None or not root.divides or graph.tensors[root.of].channels < 2:
+        if root is None or not root.divides or graph.tensors[root.of.tensor].channels < 2:
             continue
-        if root.of == node.inputs[0]:
+        if root.of == _numbers(graph, node.inputs[0]):
             graph = _normalised(graph, node, root, None)
         elif before is not None and _scales(graph, before, root.of):
             graph = _normalised(graph, node, root, before)
@@ -89,15 +101,29 @@ def _mean(graph: Graph, node: Node) -> Root | None:
     """Of a mean over the channels, where it is one of squares."""
     square = graph.producer(node.inputs[0])
     if square is not None and square.op == functions.POWER and square.factors[0] == 2:
-        return Root(square.inputs[0], slope=square.factors[1] ** 2)
+        return Root(_numbers(graph, square.inputs[0]), slope=square.factors[1] ** 2)
     if square is not None and square.op == MULTIPLY and len({*square.inputs}) == 1:
-        return Root(square.inputs[0])
+        return Root(_numbers(graph, square.inputs[0]))
     return None
 
 
-def _scales(graph: Graph, node: Node, x: str) -> bool:
+def _numbers(graph: Graph, tensor: str) -> Numbers:
+    """What a tensor holds: another one less its mean, which stands there for each channel; or its own."""
+    parts = add.difference(graph.producer(tensor))
+    if parts is None:
+        return Numbers(tensor)
+    x, mean = parts[0], graph.producer(parts[1])
+    ones = mean is not None and mean.op == conv.DENSE and mean.layer is not None
+    if mean is not None and ones and (graph.layers[mean.layer or ""].weight == 1).all():
+        mean = graph.producer(mean.inputs[0])
+    centred = mean is not None and (mean.op, mean.inputs) == (CHANNEL_MEAN, (x,))
+    return Numbers(x, True) if centred else Numbers(tensor)
+
+
+def _scales(graph: Graph, node: Node, x: Numbers) -> bool:
     """Whether a node multiplies the channels of a tensor with constants, and adds nothing."""
-    return node.op == NORM and node.inputs == (x,) and not np.any(graph.layers[node.layer or ""].bias)
+    plain = node.op == NORM and not np.any(graph.layers[node.layer or ""].bias)
+    return plain and _numbers(graph, node.inputs[0]) == x
 
 
 def _normalised(graph: Graph, node: Node, root: Root, scale: Node | None) -> Graph:
@@ -105,33 +131,53 @@ def _normalised(graph: Graph, node: Node, root: Root, scale: Node | None) -> Gra
 
     scale  what the model has in front of the product instead
     """
-    h, w, c = graph.tensors[root.of].shape
     last, gain = _with_factors(graph, node, root.gain / root.slope**0.5)
-    base = node.name.removesuffix(PIXELS).rstrip(".")
-    name, made, layers = f"{base}.rms" if base else "rms", last.outputs[0], dict(graph.layers)
-    both, normal = (Tensor(f"{made}:{part}", (h, w, 2 * c)) for part in ("both", "normal"))
-    twice = np.tile([1.0, -1.0], c).reshape(2 * c, 1, 1, 1).astype(np.float32)
-    key = _free(layers, f"{name}.both")
-    layers[key] = Layer(twice, np.zeros(2 * c, np.float32), Source(""), np.full(2 * c, 1 / FINEST))
-    factors = (max(root.shift / root.slope, NOTHING), 1.0, 1.0)
-    nodes = [
-        Node(GROUPED, key, (root.of,), (both.name,), layer=key, window=Window(1, 1)),
-        Node(GROUP_NORM, name, (both.name,), (normal.name,), factors=factors),
-    ]
-    behind = [] if scale is None else [scale]
+    base, made = node.name.removesuffix(PIXELS).rstrip("."), last.outputs[0]
+    name, layers = f"{base}.norm" if base else "norm", dict(graph.layers)
+    nodes = _of_centred(graph, name, root) if root.of.centred else _of_both(graph, layers, name, root)
+    c = graph.tensors[root.of.tensor].channels
     readers = graph.readers(made)
-    if behind or gain != 1 or (len(readers) == 1 and readers[0].op == NORM):  # a scale that learns
-        key = _free(layers, f"{name}.gain")
-        layers[key] = Layer(np.full((c, 1, 1), gain, np.float32), np.zeros(c, np.float32), Source(""))
-        behind = [Node(conv.DEPTHWISE, key, ("",), ("",), layer=key, window=Window(1, 1)), *behind]
-    ends = [f"{made}:{i}" for i in range(len(behind))] + [made]
-    nodes.append(Node(TAKE, f"{name}.own", (normal.name,), (ends[0],), channels=tuple(range(0, 2 * c, 2))))
-    steps = zip(behind, pairwise(ends), strict=True)
-    nodes += [replace(n, inputs=(x,), outputs=(y,)) for n, (x, y) in steps]
-    tensors = {t: Tensor(t, (h, w, c)) for t in ends[:-1]} | {t.name: t for t in (both, normal)}
+    learns = scale is not None or (len(readers) == 1 and readers[0].op == NORM)
+    for word, factor, there in (("factor", gain, gain != 1), ("gain", 1.0, learns)):
+        if not there:
+            continue
+        key = _free(layers, f"{name}.{word}")
+        layers[key] = Layer(np.full((c, 1, 1), factor, np.float32), np.zeros(c, np.float32), Source(""))
+        nodes.append(Node(conv.DEPTHWISE, key, ("",), ("",), layer=key, window=Window(1, 1)))
+    nodes += [] if scale is None else [scale]
+    names = [root.of.tensor, *(f"{made}:{i}" for i in range(len(nodes) - 1)), made]
+    nodes = [replace(n, inputs=(x,), outputs=(y,)) for n, (x, y) in zip(nodes, pairwise(names), strict=True)]
+    h, w, _ = graph.tensors[root.of.tensor].shape
+    wide = (GROUPED, GROUP_NORM) if not root.of.centred else ()
+    tensors = {
+        y: Tensor(y, (h, w, 2 * c if n.op in wide else c))
+        for n, y in zip(nodes[:-1], names[1:], strict=False)
+    }
     return graph.replace(
         nodes=exchanged(graph, last, tuple(nodes)), tensors={**graph.tensors, **tensors}, layers=layers
     )
+
+
+def _of_centred(graph: Graph, name: str, root: Root) -> list[Node]:
+    """A layer normalisation of each pixel. Inputs and outputs are still to be named"""
+    return [Node(GROUP_NORM, name, ("",), ("",), factors=_factors(root))]
+
+
+def _of_both(graph: Graph, layers: dict[str, Layer], name: str, root: Root) -> list[Node]:
+    """One of each channel and its negative, of which the channel is kept."""
+    c, key = graph.tensors[root.of.tensor].channels, _free(layers, f"{name}.both")
+    twice = np.tile([1.0, -1.0], c).reshape(2 * c, 1, 1, 1).astype(np.float32)
+    layers[key] = Layer(twice, np.zeros(2 * c, np.float32), Source(""), np.full(2 * c, 1 / FINEST))
+    return [
+        Node(GROUPED, key, ("",), ("",), layer=key, window=Window(1, 1)),
+        Node(GROUP_NORM, name, ("",), ("",), factors=_factors(root)),
+        Node(TAKE, f"{name}.own", ("",), ("",), channels=tuple(range(0, 2 * c, 2))),
+    ]
+
+
+def _factors(root: Root) -> tuple[float, ...]:
+    """Of the normalisation: eps, one group, each pixel apart."""
+    return (max(root.shift / root.slope, NOTHING), 1.0, 1.0)
 
 
 def _with_factors(graph: Graph, node: Node, gain: float) -> tuple[Node, float]:

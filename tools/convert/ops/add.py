@@ -79,6 +79,14 @@ def share(node: Node) -> float:
     return node.factors[1] if len(node.factors) > 1 else 1.0
 
 
+def difference(node: Node | None) -> tuple[str, str] | None:
+    """The two tensors of which a node makes the difference; None where it makes none."""
+    if node is None or node.op != "add" or node.factors != (-1.0,):
+        return None
+    first, second = node.inputs
+    return first, second
+
+
 def as_share(node: Node, factor: float) -> Node | None:
     """The sum of which something takes a share; None: the node is no sum."""
     if node.op != "add" or not factor > 0:

@@ -118,6 +118,13 @@ def _quotient(made: Calls, call: Call) -> Any:
     return made("mul", x, inverse)
 
 
+def _plus_product(made: Calls, call: Call) -> Any:
+    """self + value * tensor1 * tensor2, or a quotient of these."""
+    op = "mul" if call.op.startswith("addcmul") else "div"
+    product, value = made(op, call.args["tensor1"], call.args["tensor2"]), float(call.get("value", 1))
+    return made("add", call.x, product if value == 1 else made("mul", product, value))
+
+
 def _has_beta(low: Lowering, call: Call) -> bool:
     return _is_map(call.x) and call.get("beta", 1) != 1
 
@@ -328,6 +335,7 @@ RULES = (
     Rule(tuple(LARGER), _of_two, _larger),
     Rule(("amin", "min"), _along_axes, _smallest),
     Rule(("div", "true_divide"), _by_a_map, _quotient),
+    Rule(("addcmul", "addcdiv"), _among_maps, _plus_product),
     Rule(("softplus",), _has_beta, _softplus),
     Rule(("where",), _among_maps, _where),
     Rule(("masked_fill",), _among_maps, _masked),
@@ -345,6 +353,7 @@ ARGUMENTS = {  # by position, for files that name none
     **dict.fromkeys(("maximum", "minimum", "fmax", "fmin"), "self other"),
     **dict.fromkeys(("amin", "min", "logsumexp"), "self dim keepdim"),
     **dict.fromkeys(("rms_norm", "_fused_rms_norm"), "input normalized_shape weight eps"),
+    **dict.fromkeys(("addcmul", "addcdiv"), "self tensor1 tensor2 value"),
     "where": "condition self other",
     "masked_fill": "self mask value",
     "flip": "self dims",

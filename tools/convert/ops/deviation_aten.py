@@ -13,6 +13,7 @@ from microtrain.convert.lowering import Act, Call, Lowering
 
 from .calls import Calls, Natural
 from .functions import POWER
+from .tokens import again
 
 BOTH = "_mean"  # ends the name of what also returns the mean
 ARGUMENTS = dict.fromkeys(("std", "var", "std_mean", "var_mean"), "self dim unbiased keepdim")
@@ -27,7 +28,7 @@ def lower(low: Lowering, call: Call, natural: Natural) -> Any:
     axes = call.get("dim", None)
     over = [axes] if isinstance(axes, int) else list(axes or range(1, len(x.dims)))
     over = [axis % len(x.dims) for axis in over]
-    if x.order is None and min(over) < 2:
+    if x.order is None and min(over) < 2 and (over != [1] or len(x.dims) < 3):
         raise call.error(
             f"the op {call.op} over the channels is not supported; the nearest that is: over a map or over "
             "time, or a layer norm"
@@ -46,13 +47,19 @@ def lower(low: Lowering, call: Call, natural: Natural) -> Any:
     made = Calls(low, call, natural)
     mean = made("mean", x, dim=over, keepdim=True)
     apart = made("sub", x, mean)
-    squares = low.emit(call, POWER, (apart,), low.shape(apart), dims=apart.dims, factors=(2.0, 1.0))
+    squares = _power(low, call, apart, 2.0, 1.0)
     over_all = made("mean", squares, dim=over, keepdim=keep)
-    factors = (0.5 if call.op.startswith("std") else 1.0, count / (count - less))
-    ending = low.emit(call, POWER, (over_all,), low.shape(over_all), dims=over_all.dims, factors=factors)
+    power = 0.5 if call.op.startswith("std") else 1.0
+    ending = _power(low, call, over_all, power, count / (count - less))
     if not call.op.endswith(BOTH):
         return ending
     return ending, mean if keep else replace(mean, dims=ending.dims)
+
+
+def _power(low: Lowering, call: Call, x: Act, power: float, gain: float) -> Act:
+    """(gain * x) ** power, seen as x is."""
+    made = low.emit(call, POWER, (x,), low.shape(x), dims=x.dims, factors=(power, gain))
+    return made if x.order is None and x.tensor not in low.last else again(low, made, x)
 
 
 def _flat(low: Lowering, call: Call, natural: Natural) -> Any:

@@ -1,7 +1,8 @@
-"""Normalisations that forward() writes out: layer norms over channels, and vectors by their own length.
+"""Normalisations of vectors that forward() writes out: layer norms, and quotients by their own length.
 
-What stands between a map and its quotient by the root of its squares is no tensor of the network: distances
-to its mean, their squares, the mean or sum of those, the root. Only the quotient makes nodes.
+What stands between a vector and its quotient by the root of its squares is no tensor of the network:
+distances to its mean, their squares, the mean or sum of those, the root. Only the quotient makes nodes. Those
+of maps and tokens are found when the graph is there (frontends/root_means.py).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .normalise_aten import normalised
 from .pool_aten import CHANNEL_MEAN
 from .scale import PIXELS
 
-NEAREST = "nn.LayerNorm over the last axis of x.permute(0, 2, 3, 1), or F.normalize at the model's end"
+NEAREST = "nn.LayerNorm, nn.RMSNorm, or F.normalize at the model's end"
 VIEWS = ("to", "float", "type_as", "clone", "contiguous", "expand", "expand_as")
 SECOND = "other"
 
@@ -64,11 +65,13 @@ def concerns(low: Lowering, call: Call) -> bool:
     x, other, op = call.x, call.args.get(SECOND), call.op
     if not isinstance(x, Act) or x.order is not None or x.tensor in low.last or low.is_stand_in(x):
         return False
+    if len(x.dims) != 2:  # of images and tokens they are found in the graph (frontends/root_means.py)
+        return False
     if op == "sub":
         return isinstance(other, Act) and _is_mean_of(low, other, x)
-    if op in ("pow", "square", "mul") and len(x.dims) == 2:
+    if op in ("pow", "square", "mul"):
         return op == "square" or other == x or (op == "pow" and _number(call.args.get("exponent")) == 2)
-    return op == "var" and _axes(call, x) == [1] and _counts_all(call) and len(x.dims) in (3, 4)
+    return op == "var" and _axes(call, x) == [1] and _counts_all(call)
 
 
 def lower(low: Lowering, call: Call, natural: Natural) -> Any:

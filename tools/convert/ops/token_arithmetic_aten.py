@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.lowering import NORM, Act, Call, Lowering, Param
 from microtrain.convert.nearest import unsupported
 
 from . import across_aten, position
 from .calls import Natural, one_number
-from .token_images_aten import as_image
-from .tokens import again, constant_of, numbers, pixels_of, places, settled, turnable, vectors, whole
+from .token_images_aten import as_image, is_image
+from .tokens import again, constant_of, numbers, pixels_of, places, sequence, settled, turnable, whole
 
 
 def add(low: Lowering, call: Call, natural: Natural) -> Any:
@@ -63,20 +64,23 @@ def _with_number(low: Lowering, call: Call, natural: Natural) -> Act:
 
 
 def _is_bias(low: Lowering, x: Act, table: np.ndarray) -> bool:
-    """Whether a sum gives a layer without biases one for each of its channels."""
+    """Whether a sum adds one number to each channel, where no layer in front of it has its biases already."""
     maker = low.maker(x.tensor)
     layer = low.layers.get(maker.layer or "") if maker is not None else None
     rows = table.reshape(-1, low.shape(x)[2])
-    return layer is not None and layer.source.bias is None and bool((rows == rows[0]).all())
+    alike = bool((rows == rows[0]).all())
+    return alike and (layer is None or layer.source.bias is None or (maker is not None and maker.op == NORM))
 
 
 def _of_two(low: Lowering, call: Call, natural: Natural, a: Act, b: Act) -> Any:
     """Both are seen alike, so that their maps are added, or multiplied, as they lie in memory."""
     if low.is_stand_in(a) or low.is_stand_in(b):  # how its numbers lie is not known
         return low.unknown(call, a.dims)
-    a, b = settled(low, call, a), settled(low, call, b)
     if a.dims != b.dims and _repeats(a, b):
-        return as_image(low, call, natural)
+        found = _of_repeated(low, call, natural, a, b)
+        if found is not None or not (is_image(low, a) and is_image(low, b)):
+            return found or as_image(low, call, natural)
+    a, b = settled(low, call, a), settled(low, call, b)
     if a.dims != b.dims:
         raise call.error(
             f"the op {call.op} of tokens {list(a.dims)} and {list(b.dims)} is not supported; the nearest "
@@ -122,7 +126,7 @@ def multiply(low: Lowering, call: Call, natural: Natural) -> Any:
     """By a number: noted, for attention takes it in. By one for each feature: a scale."""
     a, b = call.x, call.args.get("other")
     if isinstance(a, Act) and isinstance(b, Act):
-        return _of_each(low, call, natural, a, b) or _of_two(low, call, natural, a, b)
+        return _of_two(low, call, natural, a, b)
     x, by = (a, b) if isinstance(a, Act) else (b, a)
     assert isinstance(x, Act)
     number = _number(by)
@@ -142,19 +146,25 @@ def multiply(low: Lowering, call: Call, natural: Natural) -> Any:
     return again(low, made, x)
 
 
-def _of_each(low: Lowering, call: Call, natural: Natural, a: Act, b: Act) -> Act | None:
-    """Tokens times one number for each of them; None where it is another product."""
-    x, gate = (a, b) if b.dims[-1:] == (1,) else (b, a)
-    if gate.dims != (*x.dims[:-1], 1) or x.dims[-1] == 1 or low.is_stand_in(a) or low.is_stand_in(b):
+def _of_repeated(low: Lowering, call: Call, natural: Natural, a: Act, b: Act) -> Act | None:
+    """Of tokens and what has one number for each of them, for each feature, row or column: as images have it.
+
+    None where it is none of these
+    """
+    small = b if math.prod(b.dims) < math.prod(a.dims) else a
+    large = sequence(low, call, a if small is b else b)
+    small = settled(low, call, small)
+    (h, w, c), (rows, columns, channels) = low.shape(large), low.shape(small)
+    at = places(low, large)
+    row, column, channel = at // c // w, at // c % w, at % c
+    if rows not in (1, h) or columns not in (1, w) or channels not in (1, c):
         return None
-    x, pixels = vectors(low, call, x)
-    gate = settled(low, call, gate)
-    if pixels is None or low.shape(gate) != (*low.shape(x)[:2], 1):
+    wanted = (row * (rows > 1) * columns + column * (columns > 1)) * channels + channel * (channels > 1)
+    if not np.array_equal(np.broadcast_to(places(low, small), large.dims), wanted):
         return None
-    if not np.array_equal(places(low, gate)[..., 0], pixels):
-        return None
-    made = natural(low, replace(call, args={"self": whole(low, x), "other": whole(low, gate)}))
-    return again(low, made, x)
+    first, second = (large, small) if small is b else (small, large)
+    args = {**call.args, "self": whole(low, first), "other": whole(low, second)}
+    return again(low, natural(low, replace(call, args=args)), large)
 
 
 def _number(value: Any) -> float | None:

@@ -13,6 +13,7 @@ from microtrain.convert.lowering import Act, Call, Lowering, Param, pair
 from . import across_aten, blocks_aten
 from .calls import Natural
 from .tokens import as_map, numbers, places, viewed, whole
+from .unflatten_aten import is_last
 
 CONVOLUTIONS = ("conv1d", "conv2d", "convolution", "_convolution")
 
@@ -45,7 +46,8 @@ def _seen(low: Lowering, call: Call, x: Act) -> Act:
 
 
 def is_image(low: Lowering, x: Act) -> bool:
-    return x.order is None and x.factor == 1 and not is_sequence(low, x) and not is_row(low, x)
+    vector = is_last(x) and low.shape(x)[:2] == (1, 1)
+    return x.order is None and x.factor == 1 and not (vector or is_sequence(low, x) or is_row(low, x))
 
 
 def is_sequence(low: Lowering, act: Act) -> bool:

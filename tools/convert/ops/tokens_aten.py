@@ -44,6 +44,7 @@ from .tokens import (
     viewed,
     whole,
 )
+from .unflatten_aten import is_last
 
 Rule = Callable[[Lowering, Call, Natural], Any]
 
@@ -60,6 +61,8 @@ def concerns(low: Lowering, call: Call) -> bool:
         return True
     op, x = call.op.rstrip("_"), acts[0]
     if any(is_row(low, a) for a in acts) and op != "pad":  # which only notes what is around it
+        return True
+    if op in (*REDUCTIONS, *ARITHMETIC) and any(is_last(a) and low.shape(a)[:2] == (1, 1) for a in acts):
         return True
     if op == "linear":
         return len(x.dims) > 2
@@ -224,6 +227,8 @@ def cat(low: Lowering, call: Call, natural: Natural) -> Any:
     return view_of(low, made.tensor, np.arange(np.prod(dims)).reshape(dims))
 
 
+ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "true_divide")
+REDUCTIONS = ("mean", "sum", "amax", "max")
 VIEWS = ("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze")
 ELEMENTWISE = (*ACTIVATIONS, *ALSO, "relu", "relu6", "hardtanh", "clamp", "clamp_min")
 RULES: dict[str, Rule] = {
@@ -260,7 +265,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("sub", "rsub"), token_arithmetic_aten.subtract),
     **dict.fromkeys(("mul", "div", "true_divide"), token_arithmetic_aten.multiply),
     "glu": glu,
-    **dict.fromkeys(("mean", "sum", "amax", "max"), over_tokens),
+    **dict.fromkeys(REDUCTIONS, over_tokens),
     **dict.fromkeys(
         ("softmax", "_softmax", "log_softmax", "_log_softmax"),
         lambda low, call, natural: softmax(low, call),

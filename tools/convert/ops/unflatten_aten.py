@@ -26,6 +26,7 @@ OF_VIEWS = (  # calls to which it is all one whether a view is an image
     *("dropout", "dropout2d", "feature_dropout", "alpha_dropout", "native_dropout"),
     *("linear", "matmul", "mm", "bmm", "addmm", "einsum", "layer_norm", "softmax"),
 )
+OVER_PIXELS = ("conv", "pool", "pad", "upsample", "norm", "shuffle", "cat")  # are in the names of other calls
 
 
 def made(low: Lowering, call: Call) -> Call:
@@ -33,12 +34,21 @@ def made(low: Lowering, call: Call) -> Call:
     if call.op.rstrip("_") in OF_VIEWS or _is_group_norm(low, call):
         return call
 
+    over_pixels = any(word in call.op for word in OVER_PIXELS)
+
     def seen(value: Any) -> Any:
         if isinstance(value, list):
             return [seen(each) for each in value]
-        return _map(low, call, value) if isinstance(value, Act) else value
+        if not isinstance(value, Act) or (is_last(value) and not over_pixels):
+            return value
+        return _map(low, call, value)
 
     return replace(call, args={name: seen(value) for name, value in call.args.items()})
+
+
+def is_last(view: Act) -> bool:
+    """Whether a view has all its numbers in the last axis, as a vector of features [n, 1, 1, c] has."""
+    return len(view.dims) > 2 and set(view.dims[1:-1]) == {1} and view.dims[-1] > 1
 
 
 def _is_group_norm(low: Lowering, call: Call) -> bool:

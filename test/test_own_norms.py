@@ -1,0 +1,106 @@
+"""GRN and statistics of tokens: as in PyTorch, from each kind of file, learned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_executor import partly_trained, run_both
+from test_gradients import cosines, everything
+from test_own_models import Own, read, save
+from torch import nn
+from torch.nn import functional
+
+from microtrain.convert.emit.code import generate
+from microtrain.convert.execute.batched import run_float, run_int8
+from microtrain.convert.ir import Graph
+from microtrain.convert.native_model import NativeModel
+from microtrain.convert.quantize.ptq import Choices, quantize_model
+
+IMAGE = (3, 12, 16)
+
+
+class Response(nn.Module):
+    """Global response normalisation (Woo et al. 2023). last: channels come last, as its authors have it"""
+
+    def __init__(self, channels: int, last: bool) -> None:
+        super().__init__()
+        self.last = last
+        self.gain, self.shift = (nn.Parameter(torch.randn(channels) / 2) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        over, axis = ((1, 2), -1) if self.last else ((2, 3), 1)
+        size = torch.linalg.vector_norm(x, dim=over, keepdim=True)
+        size = size / (size.mean(dim=axis, keepdim=True) + 1e-6)
+        if self.last:
+            return torch.as_tensor(self.gain * (x * size) + self.shift + x)
+        return x + torch.addcmul(self.shift[:, None, None], self.gain[:, None, None], x * size)
+
+
+def next_block(net: Own, x: torch.Tensor) -> Any:
+    """A block of ConvNeXt V2."""
+    x = net.a(x)
+    y = functional.elu(net.b(x).permute(0, 2, 3, 1))
+    return net.head((x + net.d(net.c(y)).permute(0, 3, 1, 2)).mean((2, 3)))
+
+
+def of_images(net: Own, x: torch.Tensor) -> Any:
+    return net.head(functional.relu(net.c(net.b(net.a(x)))).mean((2, 3)))
+
+
+def of_statistics(net: Own, x: torch.Tensor) -> Any:
+    """Mean and deviation over all tokens, as x-vectors have them."""
+    x = net.b(net.a(x).flatten(2).transpose(1, 2))
+    return net.head(torch.cat([x.mean(1), x.std(1)], 1))
+
+
+NETWORKS: dict[str, Callable[[], Own]] = {
+    "channels last": lambda: Own(
+        next_block,
+        *(nn.Conv2d(3, 6, 2, 2), nn.Conv2d(6, 12, 3, padding=1), Response(12, True), nn.Linear(12, 6)),
+        head=nn.Linear(6, 4),
+    ),
+    "channels first": lambda: Own(
+        of_images, nn.Conv2d(3, 6, 3, 2), Response(6, False), nn.Conv2d(6, 5, 3), head=nn.Linear(5, 4)
+    ),
+    "statistics of tokens": lambda: Own(
+        of_statistics, nn.Conv2d(3, 6, 4, 4), nn.Linear(6, 6), head=nn.Linear(12, 4)
+    ),
+}
+
+
+def converted(name: str, suffix: str, folder: Path) -> tuple[Graph, np.ndarray, np.ndarray]:
+    """The float graph, images and what PyTorch makes of them."""
+    torch.manual_seed(3)
+    net = NETWORKS[name]().eval()
+    net(torch.zeros(1, *IMAGE))
+    images = np.random.default_rng(4).integers(0, 256, (32, *IMAGE)).astype(np.uint8)
+    with torch.no_grad():
+        wanted = np.concatenate([net(torch.tensor(p[None] / np.float32(255))).numpy() for p in images])
+    graph = read(save(net, IMAGE, folder / f"net{suffix}"), IMAGE)
+    return graph, np.moveaxis(images, 1, -1), wanted
+
+
+@pytest.mark.parametrize("suffix", [".pt2", ".pt", ".onnx"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_it_computes_what_pytorch_does(name: str, suffix: str, tmp_path: Path) -> None:
+    graph, images, wanted = converted(name, suffix, tmp_path)
+    found = run_float(graph, images).reshape(wanted.shape)
+    assert np.abs(found - wanted).max() < 2e-5 * np.abs(wanted).max()
+    stored = run_int8(quantize_model(graph, images, Choices()), images).reshape(wanted.shape)
+    assert np.abs(stored - wanted).max() < 0.15 * np.ptp(wanted), "in int8"
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_it_learns_on_the_device_as_in_pytorch(name: str, tmp_path: Path) -> None:
+    graph, images, _ = converted(name, ".pt2", tmp_path)
+    int8 = quantize_model(graph, images, Choices())
+    trained = partly_trained(int8, 4)
+    run_both(trained, NativeModel(generate(trained, "a test"), tmp_path), 4)
+    whole = everything(int8).graph
+    for errors, least in (("fp32", 0.999), ("int8", 0.95)):
+        assert min(cosines(whole, errors).values()) > least
