@@ -17,7 +17,17 @@ from microtrain.convert.frontends.tflite import tflite_homes
 from microtrain.convert.ir import ConvertError
 
 
-@pytest.mark.parametrize("make", (*NETWORKS, *keras_networks.NETWORKS))
+def split_by_rows() -> Float:
+    """The last of several parts of a map."""
+    net = Float(6, 5, 2).conv(4, 3, 3)
+    parts = [net.w.tensor("part", (1, 2, 3, 4), "float32") for _ in range(2)]
+    axis = net.w.tensor("axis", (), "int32", np.array(1))
+    net.w.op("SPLIT", (axis, net.x), parts, "SplitOptions", NumSplits=2)
+    net.x, net.shape = parts[1], (1, 2, 3, 4)
+    return net.over("MEAN", 1, 2).linear(3)
+
+
+@pytest.mark.parametrize("make", (*NETWORKS, *keras_networks.NETWORKS, split_by_rows))
 def test_a_file_of_ones_own(make: Callable[[], Float], tmp_path: Path) -> None:
     path = make().file(tmp_path)
     graph = load_model(path).graph
@@ -95,16 +105,6 @@ def slopes(*shape: int) -> Float:
     return net.op("PRELU", (net.x, slope), net.shape).over("MEAN", 1, 2).linear(3)
 
 
-def split_by_rows() -> Float:
-    """The last of several results that are not supported."""
-    net = Float(6, 5, 2).conv(4, 3, 3)
-    parts = [net.w.tensor("part", (1, 2, 3, 4), "float32") for _ in range(2)]
-    axis = net.w.tensor("axis", (), "int32", np.array(1))
-    net.w.op("SPLIT", (axis, net.x), parts, "SplitOptions", NumSplits=2)
-    net.x, net.shape = parts[1], (1, 2, 3, 4)
-    return net.over("MEAN", 1, 2).linear(3)
-
-
 def of_an_open_batch() -> Float:
     """Moments as a batch, of which the file knows one."""
     return Float(6, 5).view(1, 5).linear(3)
@@ -116,7 +116,6 @@ def of_an_open_batch() -> Float:
         (lambda: fused("CONV_2D"), "layer conv0: CONV_2D with the fused activation TANH"),
         (lambda: fused("CONCATENATION"), "layer concatenation2: .* the fused activation RELU is not"),
         (lambda: slopes(5, 1, 1), r"layer prelu1: .* \(in Keras shared_axes=\[1, 2\]\)"),
-        (split_by_rows, "layer split1: the op split along dimension 2 is not supported"),
         (of_an_open_batch, r"layer reshape0: .*keras.Input\(shape, batch_size=1\)"),
         (turned_late, "layer conv2: CONV_2D reads a map whose axes were turned; the nearest that is: of the"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -73,21 +74,40 @@ def cut(low: Lowering, call: Call, x: Act, sizes: Sequence[int]) -> list[Act]:
 
 
 def lower_chunk(low: Lowering, call: Call) -> list[Act]:
+    if _is_over_pixels(low, call):
+        size = low.activation(call, call.x).dims[int(call.get("dim", 0))]
+        each = -(-size // max(1, int(call.args["chunks"])))
+        return _lines(low, call, [min(each, size - start) for start in range(0, size, each)])
     x, c = of_channels(low, call)
     size = -(-c // max(1, int(call.args["chunks"])))
     return cut(low, call, x, [min(size, c - start) for start in range(0, c, size)])
 
 
 def lower_split(low: Lowering, call: Call) -> list[Act]:
-    x, c = of_channels(low, call)
+    lines = _is_over_pixels(low, call)
+    x, c = (call.x, call.x.dims[int(call.get("dim", 0))]) if lines else of_channels(low, call)
     given = call.get("split_size", None) or call.get("split_sizes", None) or 0
     if isinstance(given, Sequence):
         sizes = [int(n) for n in given]
     else:
         sizes = [min(int(given), c - start) for start in range(0, c, max(1, int(given)))]
+    what = "pixels" if lines else "channels"
     if min(sizes, default=0) < 1 or sum(sizes) != c:
-        raise call.error(f"a {call.op} of {c} channels into {sizes}: each part must have channels")
-    return cut(low, call, x, sizes)
+        raise call.error(f"a {call.op} of {c} {what} into {sizes}: each part must have {what}")
+    return _lines(low, call, sizes) if lines else cut(low, call, x, sizes)
+
+
+def _is_over_pixels(low: Lowering, call: Call) -> bool:
+    """Whether a call cuts an image along its rows or columns, or a series along time."""
+    x = low.activation(call, call.x)
+    return len(x.dims) in (3, 4) and int(call.get("dim", 0)) % len(x.dims) > 1
+
+
+def _lines(low: Lowering, call: Call, sizes: Sequence[int]) -> list[Act]:
+    """The image's rows or columns in groups of these sizes."""
+    ends = np.cumsum(sizes).tolist()
+    apart = replace(call, builtin=False)
+    return [_pixels(low, apart, range(end - n, end)) for end, n in zip(ends, sizes, strict=True)]
 
 
 def lower_slice(low: Lowering, call: Call) -> Act:

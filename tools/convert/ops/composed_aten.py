@@ -15,6 +15,7 @@ import numpy as np
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 from microtrain.convert.nearest import unsupported
 
+from .across_aten import as_image
 from .calls import Calls, Natural, one_number
 from .channels_aten import take
 from .expanded_aten import Expanded
@@ -244,7 +245,8 @@ def _behind_each_other(low: Lowering, call: Call) -> bool:
 
 def _joined(made: Calls, call: Call) -> Any:
     """Maps one behind the other along an axis: each with zeros where the others are, and their sum."""
-    low, given = made.low, [made.low.image(call, v) for v in call.args["tensors"]]
+    low = made.low
+    given = [low.image(call, as_image(low, call, v)) for v in call.args["tensors"]]
     axis = int(call.get("dim", 0)) % len(given[0].dims)
     if len({(*v.dims[:axis], *v.dims[axis + 1 :]) for v in given}) > 1:
         dims = ", ".join(str(list(v.dims)) for v in given)

@@ -11,6 +11,7 @@ from typing import Any
 from microtrain.convert.lowering import Act, Call, Lowering
 from microtrain.convert.nearest import unsupported
 
+from .across_aten import as_image
 from .add import repeated
 from .calls import Natural
 
@@ -89,7 +90,7 @@ def _read(low: Lowering, call: Call, value: Any, short: bool) -> Any:
 
 def made(low: Lowering, call: Call, value: Expanded) -> Act:
     """The tensor, as large as it stands there."""
-    x = low.image(call, value.of)
+    x = low.image(call, as_image(low, call, value.of))
     whole = repeated(low, replace(call, op="expand"), x, replace(x, dims=value.dims))
     if whole.dims != value.dims:
         raise unsupported(replace(call, op="expand"))

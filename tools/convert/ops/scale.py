@@ -17,6 +17,7 @@ from microtrain.convert.reference.hostlib import NUMBER, S8, U8, Clamp, ErrorS8,
 from microtrain.convert.reference.numeric import f32, quantize_error, rint_s32, sat8
 from microtrain.convert.reference.windows import centred, requantized
 
+from .add import repeated
 from .bounds import ERROR, INT32_MAX, SMALLER, Accumulator, Bounds, reach
 from .ctext import struct
 from .environment import Env
@@ -218,6 +219,8 @@ def lower(low: Lowering, call: Call) -> Act:
     if len(a.dims) == len(b.dims) and (found := _of_pixels(low, a, b)):
         return low.emit(call, PIXELS, found, low.shape(found[0]), dims=found[0].dims)
     x, s = (b, a) if low.shape(a)[:2] == (1, 1) else (a, b)
+    if low.shape(s) != (1, 1, low.shape(x)[2]) and (found := _of_lines(low, call, a, b)):
+        return lower(low, replace(call, args={"self": found[0], "other": found[1]}))
     if low.shape(s) != (1, 1, low.shape(x)[2]):
         raise call.error(
             f"the op mul of tensors of shapes {list(a.dims)} and {list(b.dims)} is not supported; the "
@@ -231,6 +234,16 @@ def _of_pixels(low: Lowering, a: Act, b: Act) -> tuple[Act, Act] | None:
     x, s = (a, b) if low.shape(b)[2] == 1 else (b, a)
     sizes, own = low.shape(x), low.shape(s)
     return (x, s) if sizes[:2] == own[:2] and own[2] == 1 < sizes[2] else None
+
+
+def _of_lines(low: Lowering, call: Call, a: Act, b: Act) -> tuple[Act, Act] | None:
+    """Both, where one has one row or column, which then stands there as often as the other has them."""
+    for x, s in ((a, b), (b, a)):
+        like = replace(x, dims=(x.dims[0], low.shape(s)[2], *x.dims[2:]))
+        whole = repeated(low, call, s, like)
+        if whole.tensor != s.tensor:
+            return (x, whole) if x is a else (whole, x)
+    return None
 
 
 ATEN: Mapping[str, Aten] = {"mul": Aten("self other", lower)}

@@ -55,9 +55,11 @@ def is_sequence(low: Lowering, act: Act) -> bool:
 
 
 def is_row(low: Lowering, act: Act) -> bool:
-    """Whether a view is of a map of one row, [n, c, w], which is no series."""
+    """Whether a view is of a line of pixels, seen along the other axis: [n, c, w] or [n, c, w, h]."""
     h, w, c = low.shape(act)
-    return h == 1 < w and act.dims == (low.batch, c, w) and not low.is_input(act)
+    if min(h, w) > 1 or h == w or low.is_input(act):
+        return False
+    return act.dims == (low.batch, c, w, h) or (h == 1 and act.dims == (low.batch, c, w))
 
 
 def _pointwise(low: Lowering, call: Call, natural: Natural) -> Act | None:

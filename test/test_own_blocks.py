@@ -1,4 +1,4 @@
-"""GRN and statistics of tokens: as in PyTorch, from each kind of file, learned."""
+"""GRN, coordinate attention, statistics of tokens: as in PyTorch, from each kind of file, learned."""
 
 from __future__ import annotations
 
@@ -41,10 +41,40 @@ class Response(nn.Module):
         return x + torch.addcmul(self.shift[:, None, None], self.gain[:, None, None], x * size)
 
 
+class Coordinates(nn.Module):
+    """Coordinate attention (Hou et al. 2021). pooled: by poolings, as its authors have it, else by means"""
+
+    def __init__(self, channels: int, pooled: bool) -> None:
+        super().__init__()
+        self.pooled = pooled
+        self.rows, self.columns = nn.AdaptiveAvgPool2d((None, 1)), nn.AdaptiveAvgPool2d((1, None))
+        self.into, self.norm = nn.Conv2d(channels, 8, 1), nn.BatchNorm2d(8)
+        self.over_rows, self.over_columns = nn.Conv2d(8, channels, 1), nn.Conv2d(8, channels, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h, w = x.shape[2:]
+        if self.pooled:
+            both = torch.cat([self.rows(x), self.columns(x).permute(0, 1, 3, 2)], dim=2)
+            rows, columns = torch.split(torch.relu(self.norm(self.into(both))), [h, w], dim=2)
+            return torch.as_tensor(x * self.over_columns(columns.permute(0, 1, 3, 2)) * self.over_rows(rows))
+        both = torch.cat((x.mean(3, keepdim=True).permute(0, 1, 3, 2), x.mean(2, keepdim=True)), 3)
+        rows, columns = torch.relu(self.norm(self.into(both))).split([h, w], 3)
+        gate = self.over_rows(rows.permute(0, 1, 3, 2)).expand_as(x) * self.over_columns(columns).expand_as(x)
+        return torch.as_tensor(x * gate)
+
+
+def halves(net: Own, x: torch.Tensor) -> Any:
+    """Rows above and below, and columns, apart."""
+    x = net.a(x)
+    above, below = x.chunk(2, 2)
+    parts = [functional.relu(net.b(above)) + below, *x.split(4, 3)]
+    return net.head(torch.cat([part.mean((2, 3)) for part in parts], 1))
+
+
 def next_block(net: Own, x: torch.Tensor) -> Any:
     """A block of ConvNeXt V2."""
     x = net.a(x)
-    y = functional.elu(net.b(x).permute(0, 2, 3, 1))
+    y = functional.hardtanh(net.b(x).permute(0, 2, 3, 1))
     return net.head((x + net.d(net.c(y)).permute(0, 3, 1, 2)).mean((2, 3)))
 
 
@@ -66,6 +96,15 @@ NETWORKS: dict[str, Callable[[], Own]] = {
     ),
     "channels first": lambda: Own(
         of_images, nn.Conv2d(3, 6, 3, 2), Response(6, False), nn.Conv2d(6, 5, 3), head=nn.Linear(5, 4)
+    ),
+    "coordinates": lambda: Own(
+        of_images, nn.Conv2d(3, 6, 3, 2), Coordinates(6, True), nn.Conv2d(6, 5, 3), head=nn.Linear(5, 4)
+    ),
+    "coordinates by means": lambda: Own(
+        of_images, nn.Conv2d(3, 6, 3, 2), Coordinates(6, False), nn.Conv2d(6, 5, 3), head=nn.Linear(5, 4)
+    ),
+    "halves of rows": lambda: Own(
+        halves, nn.Conv2d(3, 6, 3, (1, 2)), nn.Conv2d(6, 6, 1), head=nn.Linear(18, 4)
     ),
     "statistics of tokens": lambda: Own(
         of_statistics, nn.Conv2d(3, 6, 4, 4), nn.Linear(6, 6), head=nn.Linear(12, 4)
