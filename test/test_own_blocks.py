@@ -63,6 +63,19 @@ class Coordinates(nn.Module):
         return torch.as_tensor(x * gate)
 
 
+def pyramid(net: Own, x: torch.Tensor) -> Any:
+    """Poolings of several sizes, flattened and joined (He et al. 2015), beside channels of another number."""
+    x = functional.relu(net.a(x))
+    parts = [functional.adaptive_max_pool2d(x, 1), functional.adaptive_max_pool2d(x, 2)]
+    parts += [functional.max_pool2d(x, 3), functional.avg_pool2d(net.b(x), (6, 8))]
+    return net.head(functional.relu(net.c(torch.cat([part.flatten(1) for part in parts], 1))))
+
+
+def averaged(net: Own, x: torch.Tensor) -> Any:
+    x = functional.relu(net.a(x))
+    return net.head(torch.cat([functional.adaptive_avg_pool2d(x, n).view(1, -1) for n in (1, 2)], 1))
+
+
 def halves(net: Own, x: torch.Tensor) -> Any:
     """Rows above and below, and columns, apart."""
     x = net.a(x)
@@ -106,6 +119,12 @@ NETWORKS: dict[str, Callable[[], Own]] = {
     "halves of rows": lambda: Own(
         halves, nn.Conv2d(3, 6, 3, (1, 2)), nn.Conv2d(6, 6, 1), head=nn.Linear(18, 4)
     ),
+    "pyramid": lambda: Own(
+        pyramid,
+        *(nn.Conv2d(3, 6, 3, padding=1), nn.Conv2d(6, 4, 1), nn.Linear(6 + 24 + 120 + 16, 9)),
+        head=nn.Linear(9, 4),
+    ),
+    "pyramid of a head": lambda: Own(averaged, nn.Conv2d(3, 6, 3, padding=1), head=nn.Linear(30, 4)),
     "statistics of tokens": lambda: Own(
         of_statistics, nn.Conv2d(3, 6, 4, 4), nn.Linear(6, 6), head=nn.Linear(12, 4)
     ),

@@ -452,7 +452,8 @@ class Lowering:
             self.found.append(ConvertError(f"{self.name} {what}; it must end with a layer"))
         if self.frozen:
             layers = ", ".join(self.frozen[:3]) + (", ..." if len(self.frozen) > 3 else "")
-            what = f"forward() computes the weights of {layers}, and the state dict has no place for them"
+            what = f"forward() computes the weights of {layers}, or reads them in another order"
+            what = f"{what}, and the state dict has no place for them"
             warnings.warn(f"{what}: they stay frozen, and a head's come back as .npz alone", stacklevel=3)
         entries = [n for n in self.nodes if n.op != NORM and any(self.is_input(Act(i, ())) for i in n.inputs)]
         if self.reshaped and len(entries) > 1:

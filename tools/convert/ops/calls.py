@@ -34,3 +34,9 @@ def one_number(value: Any) -> float | None:
     if not isinstance(value, int | float | np.ndarray) or np.size(value) != 1:
         return None
     return float(np.ravel(value)[0])
+
+
+def same_number(value: Any) -> float | None:
+    """A number, or a constant of equal ones."""
+    alike = isinstance(value, Param) and value.value.size and not np.ptp(value.value)
+    return float(value.value.flat[0]) if alike else one_number(value)

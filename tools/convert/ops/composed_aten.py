@@ -15,12 +15,12 @@ import numpy as np
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 from microtrain.convert.nearest import unsupported
 
-from .across_aten import as_image
-from .calls import Calls, Natural, one_number
+from . import joins_aten
+from .calls import Calls, Natural, same_number
 from .channels_aten import take
 from .expanded_aten import Expanded
 from .lengths_aten import NORMS
-from .resample_aten import NOTHING, chosen, fits, sampled
+from .resample_aten import chosen, sampled
 from .tokens import numbers, turnable, viewed
 
 FINEST_EPS = float(np.finfo(np.float32).eps)  # of a norm that names none
@@ -65,12 +65,6 @@ def _is_map(value: Any) -> bool:
     return isinstance(value, Act | Expanded)
 
 
-def _same_number(value: Any) -> float | None:
-    """A number, or a constant of equal ones."""
-    alike = isinstance(value, Param) and value.value.size and not np.ptp(value.value)
-    return float(value.value.flat[0]) if alike else one_number(value)
-
-
 def _of_a_map(low: Lowering, call: Call) -> bool:
     return isinstance(call.x, Act)
 
@@ -84,7 +78,7 @@ def _larger(made: Calls, call: Call) -> Any:
     """a + relu(b - a), or the smaller: a - relu(a - b); of one number it is a limit."""
     a, b, sign = call.x, call.args["other"], LARGER[call.op]
     for x, value in ((a, b), (b, a)):
-        if (limit := _same_number(value)) is not None:
+        if (limit := same_number(value)) is not None:
             limits = {"min" if sign > 0 else "max": limit}
             return made.natural(made.low, replace(call, op="clamp", args={"self": x, **limits}))
     a, b = (b, a) if isinstance(a, Param) else (a, b)
@@ -115,7 +109,7 @@ def _quotient(made: Calls, call: Call) -> Any:
     inverse = made("reciprocal", of)
     inverse = replace(other, of=inverse) if isinstance(other, Expanded) else inverse
     if not _is_map(x):
-        return inverse if _same_number(x) == 1.0 else made("mul", inverse, x)
+        return inverse if same_number(x) == 1.0 else made("mul", inverse, x)
     return made("mul", x, inverse)
 
 
@@ -153,7 +147,7 @@ def _choice(made: Calls, call: Call, *names: str) -> Any:
     mask, a, b = (call.args.get(name) for name in names)
     if not isinstance(mask, Act) or a is None or b is None:
         raise unsupported(call)
-    first, second = _same_number(a), _same_number(b)
+    first, second = same_number(a), same_number(b)
     if first is not None and second is not None:
         scaled = made("mul", mask, first - second) if first != second + 1 else mask
         return made("add", scaled, second) if second else scaled
@@ -201,66 +195,6 @@ def _log_of_sum(made: Calls, call: Call) -> Any:
     total = made("sum", made("exp", made("sub", call.x, most)), **about)
     found = made("add", made("log", total), most)
     return found if call.get("keepdim", False) else made("squeeze", found, dim=axes)
-
-
-def _beside_numbers(low: Lowering, call: Call) -> bool:
-    """Whether a call joins one map and constants of equal numbers along the channels."""
-    given = call.args.get("tensors")
-    if not isinstance(given, list) or sum(isinstance(v, Act) for v in given) != 1 or len(given) < 2:
-        return False
-    (x,) = (v for v in given if isinstance(v, Act))
-    plain = x.order is None and x.tensor not in low.last and int(call.get("dim", 0)) % len(x.dims) == 1
-    rest = [v for v in given if v is not x]
-    return plain and all(
-        isinstance(v, Param)
-        and _same_number(v) is not None
-        and v.value.ndim == len(x.dims)
-        and (v.value.shape[0], *v.value.shape[2:]) == (x.dims[0], *x.dims[2:])
-        for v in rest
-    )
-
-
-def _padded(made: Calls, call: Call) -> Any:
-    """A map with channels of one number each before and behind it, from the inside out."""
-    given = call.args["tensors"]
-    at = next(i for i, v in enumerate(given) if isinstance(v, Act))
-    found, sides = given[at], [0, 0] * (len(given[at].dims) - 2)
-    for i in (*range(at)[::-1], *range(at + 1, len(given))):
-        count = given[i].value.shape[1]
-        widths = [count, 0] if i < at else [0, count]
-        found = made("pad", found, pad=sides + widths, value=_same_number(given[i]))
-    return found
-
-
-def _behind_each_other(low: Lowering, call: Call) -> bool:
-    """Whether a call joins images along their rows or columns."""
-    given = call.args.get("tensors")
-    if not isinstance(given, list) or len(given) < 2 or not all(isinstance(v, Act) for v in given):
-        return False
-    ranks, axis = {len(v.dims) for v in given}, int(call.get("dim", 0))
-    plain = all(v.order is None and v.tensor not in low.last and not v.pad and not v.half for v in given)
-    maps = all(v.dims[:2] == (low.batch, low.shape(v)[2]) for v in given if len(v.dims) > 2)
-    return plain and maps and len(ranks) == 1 and max(ranks) in (3, 4) and axis % max(ranks) > 1
-
-
-def _joined(made: Calls, call: Call) -> Any:
-    """Maps one behind the other along an axis: each with zeros where the others are, and their sum."""
-    low = made.low
-    given = [low.image(call, as_image(low, call, v)) for v in call.args["tensors"]]
-    axis = int(call.get("dim", 0)) % len(given[0].dims)
-    if len({(*v.dims[:axis], *v.dims[axis + 1 :]) for v in given}) > 1:
-        dims = ", ".join(str(list(v.dims)) for v in given)
-        raise call.error(f"the op {call.op} of {dims} along dimension {axis}: the other sizes must be equal")
-    total, begin, found = sum(v.dims[axis] for v in given), 0, None
-    fits(call, total)
-    for x in given:
-        sizes = list(low.shape(x)[:2])
-        axes = [chosen(range(size), size) for size in sizes]
-        size = sizes[axis - 2]
-        axes[axis - 2] = chosen([i - begin if 0 <= i - begin < size else NOTHING for i in range(total)], size)
-        part = sampled(low, replace(call, builtin=False), x, *axes)
-        found, begin = part if found is None else made("add", found, part), begin + size
-    return found
 
 
 # ---------------------------------------------------------------- places
@@ -344,8 +278,7 @@ RULES = (
     Rule(NORMS, _of_a_map, _norm),
     Rule(("rms_norm", "_fused_rms_norm"), _of_a_map, _root_mean),
     Rule(("logsumexp",), _along_axes, _log_of_sum),
-    Rule(("cat", "concat", "concatenate"), _behind_each_other, _joined),
-    Rule(("cat", "concat", "concatenate"), _beside_numbers, _padded),
+    *(Rule(joins_aten.NAMES, *each) for each in joins_aten.RULES),
     Rule(("flip",), _of_a_map, _flipped),
     Rule(("roll",), _of_a_map, _rolled),
     Rule(("index",), _of_a_map, _indexed),

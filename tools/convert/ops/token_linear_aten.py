@@ -33,7 +33,8 @@ def linear(low: Lowering, call: Call, natural: Natural) -> Act:
     if pixels is None:
         patches = _patches(low, x)
         if patches is None:
-            return across_aten.linear(low, call, x, weight) or _no_linear(low, call, x)
+            found = across_aten.linear(low, call, x, weight) or _in_any_order(low, call, x, weight)
+            return found or _no_linear(low, call, x)
         window, pixels, pixels_first = patches
     shape = (classes, window.kh, window.kw, low.shape(x)[2])
     if pixels_first:
@@ -66,6 +67,22 @@ def _by_pixels(low: Lowering, call: Call, weight: Param, shape: tuple[int, int, 
         )
     low.layers[name] = replace(layer, source=replace(layer.source, columns=HWC))
     return name
+
+
+def _in_any_order(low: Lowering, call: Call, x: Act, weight: Param) -> Act | None:
+    """A linear layer over all numbers of a map, whose columns are put in the order of the memory."""
+    at = places(low, x).ravel()
+    if at.size != np.prod(low.shape(x)) or at.size != x.dims[-1] or np.unique(at).size != at.size:
+        return None
+    columns = np.empty_like(weight.value)
+    columns[:, at] = weight.value
+    shape = (len(columns), *low.shape(x))
+    own = replace(weight, value=columns, computed=True, origin=None)
+    layer = low.layer(call, own, columns.reshape(shape), call.args.get("bias"), shape)
+    dims, window = (*x.dims[:-1], len(columns)), Window(*shape[1:3])
+    return low.emit(
+        call, "linear", (whole(low, x),), (1, 1, len(columns)), dims=dims, layer=layer, window=window
+    )
 
 
 def _no_linear(low: Lowering, call: Call, x: Act) -> Act:
