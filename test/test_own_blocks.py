@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from onnx import helper
 from test_executor import partly_trained, run_both
 from test_gradients import cosines, everything
+from test_onnx import constants, saved
 from test_own_models import Own, read, save
 from torch import nn
 from torch.nn import functional
 
 from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.batched import run_float, run_int8
-from microtrain.convert.ir import Graph
+from microtrain.convert.frontends.module import load_model
+from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.quantize.ptq import Choices, quantize_model
 
@@ -125,6 +128,16 @@ NETWORKS: dict[str, Callable[[], Own]] = {
         head=nn.Linear(9, 4),
     ),
     "pyramid of a head": lambda: Own(averaged, nn.Conv2d(3, 6, 3, padding=1), head=nn.Linear(30, 4)),
+    "responses": lambda: Own(
+        of_images,
+        *(nn.Conv2d(3, 6, 3, 2), nn.LocalResponseNorm(3, 0.5, 0.6, 1.2), nn.Conv2d(6, 5, 3)),
+        head=nn.Linear(5, 4),
+    ),
+    "responses of AlexNet": lambda: Own(
+        of_images,
+        *(nn.Conv2d(3, 8, 3, 2), nn.LocalResponseNorm(4, k=2), nn.Conv2d(8, 5, 3)),
+        head=nn.Linear(5, 4),
+    ),
     "statistics of tokens": lambda: Own(
         of_statistics, nn.Conv2d(3, 6, 4, 4), nn.Linear(6, 6), head=nn.Linear(12, 4)
     ),
@@ -146,11 +159,54 @@ def converted(name: str, suffix: str, folder: Path) -> tuple[Graph, np.ndarray, 
 @pytest.mark.parametrize("suffix", [".pt2", ".pt", ".onnx"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_it_computes_what_pytorch_does(name: str, suffix: str, tmp_path: Path) -> None:
+    if suffix == ".onnx" and name.startswith("responses"):
+        with pytest.raises(ConvertError, match=r"the op if is not supported; .* torch.export do not"):
+            converted(name, suffix, tmp_path)
+        return
     graph, images, wanted = converted(name, suffix, tmp_path)
     found = run_float(graph, images).reshape(wanted.shape)
     assert np.abs(found - wanted).max() < 2e-5 * np.abs(wanted).max()
     stored = run_int8(quantize_model(graph, images, Choices()), images).reshape(wanted.shape)
     assert np.abs(stored - wanted).max() < 0.15 * np.ptp(wanted), "in int8"
+
+
+@pytest.mark.parametrize("size", [3, 4])
+def test_an_lrn_of_onnx_is_what_onnx_says(size: int, tmp_path: Path) -> None:
+    """Its own interpreter normalises as many channels as there are images."""
+    rng = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], strides=[2, 2]),
+        helper.make_node("LRN", ["c"], ["n"], size=size, alpha=0.6, beta=0.7, bias=1.5),
+        helper.make_node("GlobalAveragePool", ["n"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("Gemm", ["f", "u"], ["y"]),
+    ]
+    w, u = (rng.normal(0, 0.5, shape).astype(np.float32) for shape in ((6, 3, 3, 3), (6, 4)))
+    path = saved(tmp_path / "model.onnx", nodes, constants(w=w, u=u), [1, 3, 9, 9])
+    images = rng.integers(0, 256, (8, 9, 9, 3)).astype(np.uint8)
+    x = torch.tensor(images.transpose(0, 3, 1, 2) / np.float32(255))
+    made = functional.conv2d(x, torch.tensor(w), stride=2).numpy()
+    before, behind = (size - 1) // 2, size // 2  # floor and ceiling of (size - 1) / 2
+    squares = [(made[:, max(0, c - before) : c + behind + 1] ** 2).sum(1) for c in range(6)]
+    wanted = (made / (1.5 + 0.6 / size * np.stack(squares, 1)) ** 0.7).mean((2, 3)) @ u
+    np.testing.assert_allclose(run_float(load_model(path).graph, images).reshape(8, 4), wanted, atol=1e-5)
+
+
+class Volumes(nn.Module):
+    """A pooling over rows and columns of a volume too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Conv2d(3, 6, 3), nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = functional.avg_pool3d(self.body(x)[:, None], (1, 2, 2), stride=1)[:, 0]
+        return torch.as_tensor(self.head(made.mean((2, 3))))
+
+
+def test_other_poolings_of_volumes_are_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConvertError, match="the op avg_pool3d of a volume is not supported; the nearest"):
+        read(save(Volumes().eval(), IMAGE, tmp_path / "net.pt2"), IMAGE)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

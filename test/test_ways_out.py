@@ -24,8 +24,8 @@ SAID = {
     "the op cummax is not supported; the nearest that is: the sum or the product": (
         lambda ys: torch.cummax(ys[0], 2)[0].mean((2, 3))
     ),
-    "the op std over the channels is not supported; the nearest that is: over a map or over time": (
-        lambda ys: ys[0].std(1, keepdim=True).mean((2, 3)).repeat(1, 6)
+    "the op std over the channels and more is not supported; the nearest that is: over a map": (
+        lambda ys: (ys[0] - ys[0].std((1, 2), keepdim=True)).mean((2, 3))
     ),
     r"the op diff is not supported; the nearest that is: x\[..., 1:\] - x": (
         lambda ys: torch.diff(ys[0], dim=3).mean((2, 3))

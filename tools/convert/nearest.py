@@ -45,6 +45,10 @@ NO_BATCH = (
     "keras.Input(shape, batch_size=1)"
 )
 NO_LOOP = "GRU and LSTM as operators of their own, as PyTorch writes them into an ONNX file"
+NO_CONDITION = (
+    "layers that run whatever the input is: PyTorch's older exporter writes one around squeeze(), which "
+    "torch.onnx.export(dynamo=True) and torch.export do not"
+)
 NO_TILE = "rows or columns that stand several times side by side (UpSampling2D), or a resize"
 NO_COMPARISON = "an activation by its own name (PReLU, SELU), in a file without run_decompositions()"
 SUPPORTED = (
@@ -53,7 +57,7 @@ SUPPORTED = (
 )
 
 ACTIVATIONS = ("prelu", "thresholdedrelu", "rrelu")
-NORMS = ("native_layer_norm", "native_group_norm", "local_response_norm")
+NORMS = ("native_layer_norm", "native_group_norm")
 SOME_NORMS = ("layer_norm", "group_norm", "instance_norm")  # which are supported in some forms
 KEEPS_SHAPE = frozenset((*ACTIVATIONS, *NORMS, *SOME_NORMS, "hardtanh", "clamp", "neg"))
 
@@ -61,6 +65,7 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(ACTIVATIONS, NO_ACTIVATION),
     "prelu": NO_PRELU,
     **dict.fromkeys(NORMS, NO_NORM),
+    "local_response_normalization": "in ONNX and PyTorch the same norm (LRN), or a batch norm",
     "mul": NO_PRODUCT,
     **dict.fromkeys(("matmul", "mm", "bmm"), NO_MATRIX),
     **dict.fromkeys(("sub", "rsub"), NO_SUM),
@@ -79,7 +84,8 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(("cummax", "cumsum"), "the sum or the product of two maps, or cat"),
     **dict.fromkeys(("var_handle", "read_variable"), NO_VARIABLE),
     **dict.fromkeys(("space_to_batch_nd", "batch_to_space_nd"), NO_BATCH),
-    **dict.fromkeys(("loop", "scan", "if"), NO_LOOP),
+    **dict.fromkeys(("loop", "scan"), NO_LOOP),
+    "if": NO_CONDITION,
     "tile": NO_TILE,
     "erfc": "gelu with approximate=True",
     "swish": "Sigmoid and Mul",

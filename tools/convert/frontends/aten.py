@@ -26,6 +26,7 @@ from microtrain.convert.ops import (
     expanded_aten,
     inside_aten,
     lengths_aten,
+    neighbours_aten,
     squares_aten,
     stack_aten,
     tokens_aten,
@@ -55,6 +56,8 @@ def _lower(low: Lowering, call: Call) -> Any:
         return columns_aten.lower(low, call, _lower)
     if constants.concerns(call):
         return constants.made(low, call)
+    if neighbours_aten.concerns(low, call):
+        return neighbours_aten.lower(low, call, _lower)
     if lengths_aten.concerns(call):
         return lengths_aten.lower(low, call)
     if squares_aten.concerns(low, call):
@@ -323,5 +326,5 @@ RULES: dict[str, Aten] = {
 }
 
 _NAMES = constants.ARGUMENTS | spelling.ARGUMENTS | lengths_aten.ARGUMENTS | squares_aten.ARGUMENTS
-_NAMES |= deviation_aten.ARGUMENTS | composed_aten.ARGUMENTS
+_NAMES |= deviation_aten.ARGUMENTS | composed_aten.ARGUMENTS | neighbours_aten.ARGUMENTS
 OF_CONSTANTS = {name: Aten(arguments, refused) for name, arguments in _NAMES.items()}

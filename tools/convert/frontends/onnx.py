@@ -99,6 +99,7 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), layers.arithmetic),
     **dict.fromkeys(("Sum", "Mean"), layers.of_several),
     **dict.fromkeys(("MaxPool", "AveragePool"), layers.pool),
+    "LRN": layers.response,
     **dict.fromkeys(layers.REDUCES, layers.reduced),
     **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), shapes.view),
     "Transpose": shapes.transpose,

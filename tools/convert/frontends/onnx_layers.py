@@ -14,6 +14,7 @@ from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import unsupported
 from microtrain.convert.ops.columns_aten import Columns
 from microtrain.convert.ops.expanded_aten import Expanded
+from microtrain.convert.ops.neighbours_aten import Volume
 from microtrain.convert.ops.pool_aten import of_rows
 from microtrain.convert.ops.stack_aten import Stacked
 from microtrain.convert.ops.tokens import numbers, viewed
@@ -260,8 +261,11 @@ def constant_at_home(walk: Walker, step: Step, place: int, value: Param) -> None
 
 
 def pool(walk: Walker, step: Step) -> Value:
+    value, kernel = walk.value(step.inputs[0]), walk.at(step, "kernel_shape", [])
+    if isinstance(value, Volume) and step.op == "AveragePool":
+        about = {"kernel_size": kernel, "stride": walk.at(step, "strides", [1] * len(kernel))}
+        return walk.made(step, "avg_pool3d", self=value, **about, padding=walk.at(step, "pads", 0))
     x = as_seen(walk, step)
-    kernel = walk.at(step, "kernel_shape", [])
     if two(walk.at(step, "dilations", [1] * len(kernel))) != [1, 1]:
         raise ConvertError(
             f"layer {step.name}: dilation is not supported; the nearest that is: a pooling without"
@@ -277,6 +281,13 @@ def pool(walk: Walker, step: Step) -> Value:
         args["count_include_pad"] = bool(walk.at(step, "count_include_pad", 0))
     made: Act = walk.call(step, "max_pool2d" if step.op == "MaxPool" else "avg_pool2d", **args)
     return replace(made, dims=made.dims[: len(x.dims)])
+
+
+def response(walk: Walker, step: Step) -> Value:
+    """LRN. Of an even number of channels more stand behind than before; in PyTorch it is the other way."""
+    about = {"alpha": walk.at(step, "alpha", 1e-4), "beta": walk.at(step, "beta", 0.75)}
+    size, shift = walk.at(step, "size", 1), walk.at(step, "bias", 1.0)
+    return walk.unary(step, "local_response_norm", size=size, before=(size - 1) // 2, k=shift, **about)
 
 
 def scaler(walk: Walker, step: Step) -> Value:

@@ -30,8 +30,8 @@ def lower(low: Lowering, call: Call, natural: Natural) -> Any:
     over = [axis % len(x.dims) for axis in over]
     if x.order is None and min(over) < 2 and (over != [1] or len(x.dims) < 3):
         raise call.error(
-            f"the op {call.op} over the channels is not supported; the nearest that is: over a map or over "
-            "time, or a layer norm"
+            f"the op {call.op} over the channels and more is not supported; the nearest that is: over a map, "
+            "over time, or over the channels of an image"
         )
     h, w, c = low.shape(x)
     if x.order is None and x.dims == (low.batch, c, h * w) and w > 1 and over == [2]:

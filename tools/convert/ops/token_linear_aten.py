@@ -72,7 +72,8 @@ def _by_pixels(low: Lowering, call: Call, weight: Param, shape: tuple[int, int, 
 def _in_any_order(low: Lowering, call: Call, x: Act, weight: Param) -> Act | None:
     """A linear layer over all numbers of a map, whose columns are put in the order of the memory."""
     at = places(low, x).ravel()
-    if at.size != np.prod(low.shape(x)) or at.size != x.dims[-1] or np.unique(at).size != at.size:
+    whole_map = at.size == np.prod(low.shape(x)) == x.dims[-1] and np.unique(at).size == at.size
+    if not whole_map or low.is_input(x):  # which may be declared in that order
         return None
     columns = np.empty_like(weight.value)
     columns[:, at] = weight.value
