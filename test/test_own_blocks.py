@@ -79,6 +79,20 @@ def averaged(net: Own, x: torch.Tensor) -> Any:
     return net.head(torch.cat([functional.adaptive_avg_pool2d(x, n).view(1, -1) for n in (1, 2)], 1))
 
 
+def as_volumes(net: Own, x: torch.Tensor) -> Any:
+    """A group norm of an image whose pixels have three axes."""
+    x = net.a(x)
+    y = net.b(x.view(*x.shape[:2], -1, 2, x.shape[3])).view(x.shape)
+    return net.head(functional.relu(y).mean((2, 3)))
+
+
+def group_norm(groups: int, channels: int) -> nn.GroupNorm:
+    norm = nn.GroupNorm(groups, channels)
+    nn.init.uniform_(norm.weight, 0.5, 1.5)
+    nn.init.normal_(norm.bias, 0, 0.3)
+    return norm
+
+
 def halves(net: Own, x: torch.Tensor) -> Any:
     """Rows above and below, and columns, apart."""
     x = net.a(x)
@@ -137,6 +151,9 @@ NETWORKS: dict[str, Callable[[], Own]] = {
         of_images,
         *(nn.Conv2d(3, 8, 3, 2), nn.LocalResponseNorm(4, k=2), nn.Conv2d(8, 5, 3)),
         head=nn.Linear(5, 4),
+    ),
+    "group norm of volumes": lambda: Own(
+        as_volumes, nn.Conv2d(3, 6, 3), group_norm(2, 6), head=nn.Linear(6, 4)
     ),
     "statistics of tokens": lambda: Own(
         of_statistics, nn.Conv2d(3, 6, 4, 4), nn.Linear(6, 6), head=nn.Linear(12, 4)

@@ -7,6 +7,7 @@ does a batch norm there: y = x * factor + shift a channel. `fold.py` takes it in
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,9 @@ def normalise(low: Lowering, call: Call) -> Act:
     """
     first, other = call.x, call.args.get("other")
     given = low.activation(call, first if isinstance(first, Act) else other)
+    deep = _as_image(low, call, given)
+    if deep is not None:
+        return replace(normalise(low, deep), dims=given.dims)
     constant = other if isinstance(first, Act) else first
     single = not isinstance(constant, Param) or constant.value.size == 1
     image = given if single or len(given.dims) == 2 else low.image(call, given)
@@ -73,6 +77,24 @@ def normalise(low: Lowering, call: Call) -> Act:
         return given  # as sum() begins with 0
     source = constant.name if isinstance(constant, Param) and constant.value.size == channels else ""
     return low.scaled(call, image, factor, shift, source)
+
+
+def _as_image(low: Lowering, call: Call, given: Act) -> Call | None:
+    """A call on an image whose pixels have three axes, as one on that image; None where it is none.
+
+    As exporters write the scale and shift of a group norm of volumes: constants of shape [c, 1, 1, 1].
+    """
+    h, w, c = low.shape(given)
+    if len(given.dims) != 5 or given.dims[:2] != (low.batch, c) or given.order is not None or given.pad:
+        return None
+
+    def flat(value: Any) -> Any:
+        if isinstance(value, Act):
+            return replace(value, dims=(low.batch, c, h, w))
+        deep = isinstance(value, Param) and value.value.shape in ((c, 1, 1, 1), (1, c, 1, 1, 1))
+        return replace(value, value=value.value.reshape(c, 1, 1)) if deep else value
+
+    return replace(call, args={key: flat(value) for key, value in call.args.items()})
 
 
 def _channelwise(call: Call, value: Any, channels: int, rank: int) -> Numbers:
