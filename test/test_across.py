@@ -75,7 +75,9 @@ class ByConvolution(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(FEATURES)
-        self.tokens = nn.Sequential(nn.Conv1d(TOKENS, 24, 1), nn.Hardtanh(), nn.Conv1d(24, TOKENS, 1))
+        self.tokens = nn.Sequential(
+            nn.Conv1d(TOKENS, 24, 1, padding="same"), nn.Hardtanh(), nn.Conv1d(24, TOKENS, 1)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = self.tokens(self.norm(x)) + x

@@ -219,6 +219,7 @@ NEARLY: dict[str, Way] = {
     "a square too many": lambda x, gain: x * torch.rsqrt((x * x + 1).pow(2).mean(-1, keepdim=True)) * gain,
     "of another map": lambda x, gain: x * torch.rsqrt((2 + x).pow(2).mean(-1, keepdim=True) + 1) * gain,
     "a cube root": lambda x, gain: x * (x.pow(2).mean(-1, keepdim=True) + 1).pow(-1 / 3) * gain,
+    "bounded": lambda x, gain: x / x.pow(2).mean(-1, keepdim=True).clamp(min=1e-3).sqrt() * gain,
     "far from nothing": lambda x, gain: x / (x.pow(2).mean(-1, keepdim=True).sqrt() + 0.5) * gain,
 }
 

@@ -65,6 +65,8 @@ def root_means(graph: Graph, found: Found) -> Graph:
         root, before = _root(graph, node.inputs[1]), graph.producer(node.inputs[0])
         if root is None or not root.divides or graph.tensors[root.of.tensor].channels < 2:
             continue
+        if graph.tensors[node.outputs[0]].given is not None:  # the file says how each part is rounded
+            continue
         if root.of == _numbers(graph, node.inputs[0]):
             graph = _normalised(graph, node, root, None)
         elif before is not None and _scales(graph, before, root.of):
@@ -88,6 +90,7 @@ def _root(graph: Graph, tensor: str) -> Root | None:
         return replace(x, gain=abs(gain * x.gain) ** power, power=x.power * power)
     if node.op == functions.CLIP:
         least, most = node.factors
+        least = max(least, 0.0) ** (0.5 / x.power) if x.power > 0 else least  # of the root itself
         return x if least <= LEAST and most >= 1 / LEAST else None
     layer = graph.layers[node.layer or ""]
     factor, shift = (float(np.ravel(v)[0]) for v in (layer.weight, layer.bias))
@@ -113,9 +116,10 @@ def _numbers(graph: Graph, tensor: str) -> Numbers:
     if parts is None:
         return Numbers(tensor)
     x, mean = parts[0], graph.producer(parts[1])
-    ones = mean is not None and mean.op == conv.DENSE and mean.layer is not None
-    if mean is not None and ones and (graph.layers[mean.layer or ""].weight == 1).all():
-        mean = graph.producer(mean.inputs[0])
+    if mean is not None and mean.op == conv.DENSE:
+        layer = graph.layers[mean.layer or ""]
+        copies = layer.weight.shape[1:] == (1, 1, 1) and (layer.weight == 1).all() and not layer.bias.any()
+        mean = graph.producer(mean.inputs[0]) if copies else None
     centred = mean is not None and (mean.op, mean.inputs) == (CHANNEL_MEAN, (x,))
     return Numbers(x, True) if centred else Numbers(tensor)
 

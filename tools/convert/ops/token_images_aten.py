@@ -70,7 +70,9 @@ def _pointwise(low: Lowering, call: Call, natural: Natural) -> Act | None:
     x, weight = call.x, call.args.get("weight")
     if call.op not in CONVOLUTIONS or not isinstance(weight, Param) or len(x.dims) not in (3, 4):
         return None
-    sizes = [(call.get(key, least), least) for key, least in (("groups", 1), ("stride", 1), ("padding", 0))]
+    around = call.get("padding", 0)
+    around = 0 if isinstance(around, str) else around  # "same" and "valid" are alike for one pixel
+    sizes = [(call.get("groups", 1), 1), (call.get("stride", 1), 1), (around, 0)]
     plain = all(pair(value) == (least, least) for value, least in sizes) and not call.get("transposed", False)
     if not plain or {*weight.value.shape[2:]} != {1}:
         return None
