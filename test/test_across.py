@@ -272,6 +272,14 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "turned": (of_einsum("bchw,cd->bhwd", (FEATURES, 8)), IMAGE),
     "gate": (lambda: Own(gated, nn.Conv2d(3, 6, 3, 2), nn.Linear(6, 6), head=nn.Linear(6, 4)), IMAGE),
     "pooled": (lambda: Own(pooled, nn.Conv1d(6, 8, 3), nn.Linear(8, 1), head=nn.Linear(8, 4)), SERIES),
+    "columns of a map": (
+        lambda: Own(
+            lambda net, x: net.head(functional.relu(net.b(net.a(x))).mean((2, 3))),
+            *(nn.Conv2d(3, 6, 3), nn.Linear(14, 9)),
+            head=nn.Linear(6, 4),
+        ),
+        IMAGE,
+    ),
     "norm over columns": (
         lambda: Own(
             lambda net, x: net.head(functional.relu(net.b(net.a(x))).mean((2, 3))),

@@ -243,7 +243,7 @@ UNSUPPORTED: dict[str, tuple[nn.Module, int, tuple[str, ...]]] = {
     "leaky": (nn.Sequential(nn.LeakyReLU(-3.0)), 256, ("layer op.0", "slope of -3", "below 2")),
     "far apart": (nn.Conv2d(4, 4, 3, padding=128, dilation=128), 256, ("layer op", "257x257", "255 pixels")),
     "concat": (Concat(), 512, ("layer op", "cat", "of a tensor and itself")),
-    "layer norm": (nn.LayerNorm(8), 256, ("layer op", "layer norm over the last 1", "GroupNorm")),
+    "layer norm": (nn.LayerNorm((8, 8)), 256, ("layer op", "layer norm over the last 2", "GroupNorm")),
     "nothing": (Nothing(), 256, ("layer op", "subtracts a tensor from itself")),
     "two norms": (
         nn.Sequential(nn.BatchNorm2d(4), nn.BatchNorm2d(4)),
@@ -251,7 +251,6 @@ UNSUPPORTED: dict[str, tuple[nn.Module, int, tuple[str, ...]]] = {
         ("layer conv", "two batch norms"),
     ),
     "dilated pool": (nn.MaxPool2d(2, 1, dilation=2), 144, ("layer op", "dilation")),
-    "linear on map": (nn.Linear(8, 8), 256, ("layer op", "flatten the image")),
 }
 
 

@@ -72,7 +72,9 @@ def root_means(graph: Graph, found: Found) -> Graph:
         elif before is not None and _scales(graph, before, root.of):
             graph = _normalised(graph, node, root, before)
     used = needed(graph, {graph.output})
-    return graph.replace(nodes=tuple(n for n in graph.nodes if used.intersection(n.outputs)))
+    nodes = tuple(n for n in graph.nodes if used.intersection(n.outputs))
+    layers = {n.layer for n in nodes}
+    return graph.replace(nodes=nodes, layers={k: v for k, v in graph.layers.items() if k in layers})
 
 
 def _root(graph: Graph, tensor: str) -> Root | None:

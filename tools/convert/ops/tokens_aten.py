@@ -60,7 +60,7 @@ def concerns(low: Lowering, call: Call) -> bool:
     if any(a.order is not None or a.factor != 1 or is_sequence(low, a) for a in acts):
         return True
     op, x = call.op.rstrip("_"), acts[0]
-    if any(is_row(low, a) for a in acts) and op != "pad":  # which only notes what is around it
+    if any(is_row(low, a) for a in acts) and not any(word in op for word in SEEN):
         return True
     if op in (*REDUCTIONS, *ARITHMETIC) and any(is_last(a) and low.shape(a)[:2] == (1, 1) for a in acts):
         return True
@@ -227,6 +227,7 @@ def cat(low: Lowering, call: Call, natural: Natural) -> Any:
     return view_of(low, made.tensor, np.arange(np.prod(dims)).reshape(dims))
 
 
+SEEN = ("pad", "pool")  # in the names of calls that see to lines of pixels themselves
 ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "true_divide")
 REDUCTIONS = ("mean", "sum", "amax", "max")
 VIEWS = ("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze")
