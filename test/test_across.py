@@ -161,6 +161,22 @@ class Graphs(nn.Module):
         return result
 
 
+class Neighbours(nn.Module):
+    """One matrix for each kind of neighbours, as ST-GCN's authors have it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.near, self.importance = nn.Buffer(torch.rand(3, 16, 16) / 4), nn.Parameter(torch.rand(3, 16, 16))
+        self.into, self.head = nn.Conv2d(3, 18, 1), nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.into(x)
+        x = x.view(x.shape[0], 3, 6, *x.shape[2:])
+        x = torch.einsum("nkctv,kvw->nctw", x, self.near * self.importance)
+        result: torch.Tensor = self.head(functional.relu(x).mean((2, 3)))
+        return result
+
+
 def time_and_sensors(net: Own, x: torch.Tensor) -> Any:
     """TSMixer (Chen et al. 2023) of [n, time, sensors]."""
     x = x + functional.relu(net.a(x.transpose(1, 2))).transpose(1, 2)
@@ -246,6 +262,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "einsum": (lambda: Mixer(ByMatrix(lambda x, w: torch.einsum("bnc,nm->bmc", x, w))), IMAGE),
     "permutator": (Permutator, IMAGE),
     "graph": (lambda: Graphs(lambda x, w: torch.einsum("nctv,vw->nctw", x, w)), IMAGE),
+    "graph of several kinds": (Neighbours, IMAGE),
     "graph by matmul": (lambda: Graphs(torch.matmul), IMAGE),
     "time and sensors": (
         lambda: Own(
@@ -338,7 +355,16 @@ def test_it_computes_what_pytorch_does(name: str, suffix: str, tmp_path: Path) -
     assert np.abs(stored - found.wanted).max() < 0.15 * np.ptp(found.wanted), "in int8"
 
 
-LEARNING = ("timm", "gmlp", "permutator", "graph", "time and sensors", "heads", "columns")
+LEARNING = (
+    "timm",
+    "gmlp",
+    "permutator",
+    "graph",
+    "graph of several kinds",
+    "time and sensors",
+    "heads",
+    "columns",
+)
 
 
 @pytest.mark.parametrize("name", LEARNING)

@@ -11,11 +11,12 @@ import numpy as np
 
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 
-from . import attention_aten
+from . import across_aten, attention_aten
 from .attention_aten import Scores, no_einsum
 from .calls import Natural
 from .tokens import numbers, turnable, viewed
 
+MOST_PARTS = 16  # of a sum of layers
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # of the axes that an ellipsis stands for
 
 
@@ -68,13 +69,40 @@ def _with_weights(
         return _in_order(low, call, found, left, out)
     if not inner or set(right) - set(inner + made):
         raise no_einsum(call)
-    x = _in_order(low, call, x, left, kept + inner)
-    sizes = x.dims[: len(kept)]
-    x = viewed(x, numbers(low, x).reshape(*sizes, -1))
+    whole = _in_order(low, call, x, left, kept + inner)
+    sizes = whole.dims[: len(kept)]
+    x = viewed(whole, numbers(low, whole).reshape(*sizes, -1))
+    if len(inner) > 1 and whole.dims[len(kept)] <= MOST_PARTS and _lies_apart(low, x):
+        return _by_parts(low, call, natural, (whole, kept + inner), by, out)
     args = {"input": x, "weight": _matrix(weight, right, inner, made)}
     found = natural(low, replace(call, op="linear", args=args))
     dims = (*sizes, *(weight.value.shape[right.index(c)] for c in made))
     return _in_order(low, call, viewed(found, numbers(low, found).reshape(dims)), kept + made, out)
+
+
+def _lies_apart(low: Lowering, x: Act) -> bool:
+    """Whether a view of a whole map has a last axis that no linear layer reads at once."""
+    return math.prod(x.dims) == math.prod(low.shape(x)) and across_aten.spread(low, x) is None
+
+
+def _by_parts(
+    low: Lowering, call: Call, natural: Natural, given: tuple[Act, str], by: tuple[Param, str], out: str
+) -> Act:
+    """A sum of layers, one for each place of an axis, as ST-GCN has one for each kind of neighbours."""
+    (x, left), (weight, right) = given, by
+    letter = next(c for c in left if c in right and c not in out)
+    at, place, total = left.index(letter), right.index(letter), None
+    for part in range(x.dims[at]):
+        own = weight.value.take(part, place)
+        name = f"{weight.name.removesuffix('.weight')}.{part}.weight"
+        matrix = Param(name, np.ascontiguousarray(own), computed=True)
+        seen = viewed(x, numbers(low, x).take(part, at))
+        letters = left.replace(letter, ""), right.replace(letter, "")
+        made = _with_weights(low, call, natural, (seen, letters[0]), (matrix, letters[1]), out)
+        added = replace(call, op="add", builtin=False, args={"self": total, "other": made})
+        total = made if total is None else natural(low, added)
+    assert total is not None
+    return total
 
 
 def _matrix(weight: Param, letters: str, inner: str, made: str) -> Param:
