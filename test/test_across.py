@@ -247,6 +247,11 @@ def beside_turned(op: Callable[..., torch.Tensor]) -> Callable[[], nn.Module]:
     return lambda: Own(forward, nn.Conv1d(6, 18, 3), nn.Conv1d(6, 18, 3), head=nn.Linear(18, 4))
 
 
+def joined_halves(x: torch.Tensor) -> torch.Tensor:
+    """What is negative beside what is not, as many tokens again."""
+    return torch.cat([x, functional.relu(x)], 1)
+
+
 def beside_a_mean(net: Own, x: torch.Tensor) -> Any:
     """A series times the mean of another one that is turned, of as many moments as channels."""
     return net.head((net.b(x) * net.a(x).transpose(1, 2).mean(1, keepdim=True)).mean(-1))
@@ -302,6 +307,14 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
             lambda net, x: net.head(functional.relu(net.b(net.a(x))).mean((2, 3))),
             *(nn.Conv2d(3, 6, 3), nn.LayerNorm(14)),
             head=nn.Linear(6, 4),
+        ),
+        IMAGE,
+    ),
+    "joined": (
+        lambda: Own(
+            lambda net, x: net.head(joined_halves(net.b(net.a(x).flatten(2)).transpose(1, 2)).mean(2)),
+            *(nn.Conv2d(3, 6, 4, 4), nn.Linear(TOKENS, 7)),
+            head=nn.Linear(14, 4),
         ),
         IMAGE,
     ),

@@ -202,7 +202,9 @@ def cat(low: Lowering, call: Call, natural: Natural) -> Any:
         given = [settled(low, call, v) for v in given]
         call = replace(call, args={**call.args, "tensors": given})
     if all(isinstance(v, Act) and v.order is None and v.tensor not in low.last for v in given):
-        return natural(low, call)
+        given = [across_aten.as_image(low, call, v) if is_row(low, v) else v for v in given]
+        if not any(is_row(low, v) for v in given):
+            return natural(low, replace(call, args={**call.args, "tensors": given}))
     first, x = (given[0], given[1]) if len(given) == 2 else (None, None)
     if not isinstance(first, Param) or not isinstance(x, Act):
         raise call.error(
