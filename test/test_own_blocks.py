@@ -155,6 +155,16 @@ NETWORKS: dict[str, Callable[[], Own]] = {
     "group norm of volumes": lambda: Own(
         as_volumes, nn.Conv2d(3, 6, 3), group_norm(2, 6), head=nn.Linear(6, 4)
     ),
+    "first rows of a norm": lambda: Own(
+        lambda net, x: net.head(functional.relu(net.b(net.a(x))[:, :, :4]).mean((2, 3))),
+        *(nn.Conv2d(3, 6, 3), nn.GroupNorm(2, 6, affine=False)),
+        head=nn.Linear(6, 4),
+    ),
+    "first rows of what is flipped": lambda: Own(
+        lambda net, x: net.head(functional.relu(net.a(x).flip(2)[:, :, :4]).mean((2, 3))),
+        nn.Conv2d(3, 6, 3),
+        head=nn.Linear(6, 4),
+    ),
     "statistics of tokens": lambda: Own(
         of_statistics, nn.Conv2d(3, 6, 4, 4), nn.Linear(6, 6), head=nn.Linear(12, 4)
     ),

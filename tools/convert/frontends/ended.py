@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from microtrain.convert.ir import Graph, Node
+from microtrain.convert.lowering import NORM
 from microtrain.convert.ops.resample_aten import RESAMPLE, chosen
+
+from .ordered import ELEMENTWISE
 
 
 def end_rows(graph: Graph) -> Graph:
@@ -35,7 +38,7 @@ def _ended(graph: Graph, cut: Node) -> Graph:
         made.append(name)
         if maker.layer is not None and maker.window is not None:
             break
-        if len(maker.inputs) != 1:
+        if maker.op not in (NORM, *ELEMENTWISE):
             return graph
         name = maker.inputs[0]
     assert maker.window is not None
