@@ -21,6 +21,7 @@ from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.ops.normalise_aten import GROUP_NORM
 from microtrain.convert.quantize.ptq import Choices, quantize_model
+from microtrain.convert.tasks import headed
 from microtrain.device.merging import merge
 
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -168,7 +169,7 @@ def test_a_mean_of_squares_is_no_length(suffix: str, tmp_path: Path) -> None:
 
     path = exported(Embedding(rms), tmp_path / f"model.{suffix}", (3, 9, 9))
     with pytest.raises(ConvertError, match="it must end with a linear layer, one logit per class"):
-        load_model(path)
+        headed(load_model(path).graph)
 
 
 # ---------------------------------------------------------------- sums
