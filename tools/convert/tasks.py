@@ -126,14 +126,13 @@ def embedding(graph: Graph, asked: str | None) -> Graph:
             f"{graph.name} does not end in a linear layer, so its output is the embedding: leave --embedding "
             "out"
         )
-    if not own or asked == OUTPUT or (asked is None and graph.ending == UNIT):
-        graph = prototypes.passed_on(graph)
+    output = not own or asked == OUTPUT or (asked is None and graph.ending == UNIT)
+    graph = prototypes.passed_on(graph) if output else graph
     values = graph.tensors[graph.nodes[-1].inputs[0]].elements
     maker = graph.producer(graph.nodes[-1].inputs[0])
     name = maker.name if maker is not None else "the input"
-    other = ""
-    if own and asked is None and graph.ending != UNIT:
-        other = f"; --embedding output takes the {graph.tensors[graph.output].channels} of its last layer"
+    left = graph.tensors[graph.output].channels
+    other = "" if output or asked else f"; --embedding output takes the {left} of its last layer"
     say(f"embedding   {values} numbers that {name} makes{other}", err=True)
     return graph
 

@@ -143,11 +143,14 @@ def open_names(folder: Path, found: Collection[str], known: int) -> list[str]:
 
     found    names of class folders
     known    how many there is room for beside `unknown`
-    Errors   Error where there are more, or a name is not in labels.txt
+    Errors   Error where there are more, or a name is not in labels.txt, or twice
     """
     listed = next((file for file in (folder / LABELS, folder.parent / LABELS) if file.is_file()), None)
     others = sorted(set(found) - {UNKNOWN})
-    names = others if listed is None else lines_of(listed)
+    names = others if listed is None else lines_of(listed, "names, one a line")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise Error(f"{listed} names {shorten(twice)} twice: leave one line of it.")
     missing = [name for name in others if name not in names]
     if missing and listed is not None:
         raise Error(
@@ -161,16 +164,12 @@ def open_names(folder: Path, found: Collection[str], known: int) -> list[str]:
     return [UNKNOWN, *names, *(f"class {label}" for label in range(len(names) + 1, known + 1))]
 
 
-def lines_of(file: Path) -> list[str]:
-    """Lines of a text that are not empty. Error where it cannot be read, or one is there twice."""
+def lines_of(file: Path, what: str) -> list[str]:
+    """Lines of a list of `what` that are not empty. Error where it cannot be read."""
     try:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise Error(f"{file} cannot be read as a list of names, one a line.") from error
-    twice = sorted({line for line in lines if lines.count(line) > 1})
-    if twice:
-        raise Error(f"{file} names {shorten(twice)} twice: leave one line of it.")
-    return lines
+        raise Error(f"{file} cannot be read as a list of {what}.") from error
 
 
 def counted(folders: int) -> str:
@@ -246,10 +245,7 @@ def read_list(file: Path, classes: int | None, known: int = 0) -> Dataset:
     known    of an open set, as in scan()
     Errors   Error where the list or a sample is missing, or it has another number of classes
     """
-    try:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise Error(f"{file} cannot be read as a list of samples, a line CLASS/FILE each.") from error
+    lines = lines_of(file, "samples, a line CLASS/FILE each")
     for line in lines:
         if "/" not in line or not is_file(file.parent / line):
             raise Error(f"{file} names {line[:60]!r}, which is no sample CLASS/FILE in {file.parent}.")

@@ -30,8 +30,13 @@ def loss(
     call: Callable[[Names, Node], str],
     header: str,
     takes: tuple[Any, ...],
+    updates: Updates = Updates.NOTHING,
 ) -> BackwardOp:
-    """A loss of the logits; its result is the gradient to them. takes: what its kernel does"""
+    """A loss of the logits; its result is the gradient to them.
+
+    takes    what its kernel does
+    updates  what it changes beside
+    """
     return BackwardOp(
         name,
         shapes=shape_of_input,
@@ -46,7 +51,7 @@ def loss(
         in_place=in_place_of(0),
         kernels={f"{name}_f32": (ctypes.c_float, takes)},
         header=header,
-        updates=Updates.NOTHING,
+        updates=updates,
         reads_weights=False,
         guard=NOT_ALIGNED,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from microtrain.convert.ir import Graph, Node
 from microtrain.convert.names import Names
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference.hostlib import S8, SCRATCH, U8, Clamp, ErrorS8, Record
-from microtrain.convert.reference.numeric import Error, f32, quantize_error, rint_s32, sat8
+from microtrain.convert.reference.numeric import Error, f32, inverse_root, quantize_error, rint_s32, sat8
 
 from .bounds import ERROR, INT32_MAX, SMALLER, STORED, Accumulator
 from .ctext import struct
@@ -96,12 +95,6 @@ def statistics(p: Normalise, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     sums = q.sum(axis=(-2, -1))
     weights = cells.n * (q * q).sum(axis=(-2, -1)) - sums * sums + int(p.epsilon)
     return sums, np.vectorize(inverse_root, otypes=[f32])(weights)
-
-
-def inverse_root(weight: int) -> np.float32:
-    """1 / sqrt(weight), weight 1 to 2^62."""
-    k = (62 - int(weight).bit_length()) // 2
-    return f32(f32(1.0) / f32(isqrt(int(weight) << 2 * k)) * f32(1 << k))
 
 
 def distances(p: Normalise, x: np.ndarray, sums: np.ndarray) -> np.ndarray:

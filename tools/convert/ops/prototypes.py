@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,13 +19,12 @@ from microtrain.convert.names import Names
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.hostlib import F32, NUMBER, S8, S16, SCRATCH, Clamp, ErrorS8, Record
-from microtrain.convert.reference.numeric import f32, kept, log_f32, quantize_error
+from microtrain.convert.reference.numeric import f32, inverse_root, kept, log_f32, quantize_error
 
 from . import conv, head, losses
 from .bounds import INT32_MAX, Accumulator
 from .ctext import Table, struct
 from .environment import Env
-from .normalise import inverse_root
 from .outputs import stays_float
 from .stage import NOT_A_STAGE
 from .table import (
@@ -441,9 +439,10 @@ JOIN = BackwardOp(
     reads_weights=False,
     guard=NOT_ALIGNED,
 )
-COST = replace(
-    losses.loss(LOSS, _run_loss, _call_loss, NAME, (NUMBER, F32, NUMBER, F32, F32)),
-    updates=Updates.STATISTICS,
+TAKES = (NUMBER, F32, NUMBER, F32, F32)
+OPS: tuple[Op, ...] = (
+    FORWARD,
+    losses.loss(LOSS, _run_loss, _call_loss, NAME, TAKES, Updates.STATISTICS),
+    INPUT_GRADIENT,
+    JOIN,
 )
-
-OPS: tuple[Op, ...] = (FORWARD, COST, INPUT_GRADIENT, JOIN)

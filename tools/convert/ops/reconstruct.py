@@ -337,7 +337,7 @@ FORWARD = ForwardOp(
 )
 OPS: tuple[Op, ...] = (
     FORWARD,
-    losses.loss(LOSS, _run_loss, _call_loss, NAME, (NUMBER, F32, NUMBER, F32, F32)),
+    losses.loss(LOSS, _run_loss, _call_loss, NAME, (NUMBER, F32, NUMBER, F32, F32), Updates.STATISTICS),
     _backward(BACKWARD),
     _backward(OF_MAP, NUMBER),
 )

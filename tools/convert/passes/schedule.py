@@ -89,5 +89,4 @@ class _Waiting:
         """True while an update would change what a waiting node still has to read as it was."""
         if updates(node) is Updates.NOTHING:
             return False
-        others = self.of_owner[node.owner].values()
-        return any(other is not node and spoils(node, other) for other in others)
+        return any(spoils(node, other) for other in self.of_owner[node.owner].values())

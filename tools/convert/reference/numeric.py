@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -204,6 +205,12 @@ def log_f32(x: Array | f32) -> Array:
     y = y - f32(0.5) * z
     result: Array = (r + y) + e * _LN2_HIGH
     return result
+
+
+def inverse_root(weight: int) -> np.float32:
+    """1 / sqrt(weight), weight 1 to 2^62: the twin of inverse_of in kernels/root.h."""
+    k = (62 - int(weight).bit_length()) // 2
+    return f32(f32(1.0) / f32(isqrt(int(weight) << 2 * k)) * f32(1 << k))
 
 
 def quantize_error(sums: Array, unit: Array | float, clamp: Clamp) -> Error:
