@@ -95,7 +95,7 @@ def access(tmp_path_factory: pytest.TempPathFactory) -> Callable[[native.Cache, 
         "{\n    (void)line_fill;\n    (void)in_dtcm;\n    return cache_access(c, address, write);\n}\n"
     )
     library = folder / "access.so"
-    include = f"-I{native.SOURCE.parent}"
+    include = f"-I{native.HERE}"
     subprocess.run(["gcc", "-shared", "-fPIC", include, str(source), "-o", str(library)], check=True)
     touch = ctypes.CDLL(str(library)).touch
     touch.argtypes = [ctypes.POINTER(native.Cache), ctypes.c_uint32, ctypes.c_int]

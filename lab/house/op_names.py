@@ -24,7 +24,7 @@ TRANSLATORS = {
     *(ROOT / "tools/convert/frontends").glob("onnx*.py"),
 }
 # Words that are an op's name by chance: of schemes, plans, pictures for the classifier, Python's +, torch's
-# conv2d, a line's stream.
+# conv2d, a line's stream, an instruction.
 OTHER_WORDS = {
     ("tools/convert/scheme.py", "head"),
     ("tools/convert/memory/plan.py", "head"),
@@ -37,6 +37,9 @@ OTHER_WORDS = {
     ("tools/fleet/words.py", "head"),
     ("tools/pictures/arena_map.py", "head"),
     ("tools/emulator/native.py", "stream"),
+    ("tools/emulator/translate/blocks.py", "add"),
+    ("tools/emulator/translate/instruction.py", "add"),
+    ("tools/emulator/translate/integers.py", "add"),
     ("lab/attack/names.py", "conv2d"),
     ("tools/memory_report/riscv.py", "add"),
     ("tools/memory_report/riscv_code.py", "add"),

@@ -28,7 +28,9 @@ from .peripherals.spi import Spi
 from .peripherals.watchdog import Watchdog
 from .registers import Register
 from .report import CacheUse, CallCost, FunctionCost, SramUse, profile, sram_use
+from .speedup import Translate
 from .systick import CycleCounter
+from .translate.blocks import Span
 
 PERIPHERALS, DEBUG_PAGE = 0x4000_0000, 0xE004_2000
 LABEL_PORT, LABEL_PIN = "G", 6  # D2 of the Arduino header, to ground
@@ -44,6 +46,7 @@ class Board:
     paced          bytes arrive at the programmed baud rate, whether the firmware reads them or not
     caches         model the Cortex-M7's caches: needed by estimates of cycles (cycles.py); costs speed
     paint          what SRAM holds after power-on
+    translate      when to translate what is hot: nothing but the speed depends on it
 
     chip           the board's chip
     output         what the firmware has sent and nobody has taken, while no listener is there
@@ -58,6 +61,7 @@ class Board:
         paced: bool = False,
         caches: bool = False,
         paint: int = PAINT,
+        translate: Translate = Translate.WHEN_LONG,
     ) -> None:
         self.image = Image(Path(elf))
         self.strict, self.guest_faults, self.caches, self.paint = strict, guest_faults, caches, paint
@@ -68,6 +72,8 @@ class Board:
         self._bus = Bus(self)
         self._loop = Loop(self)
         self._engine = Engine(self.memory, self._bus.read, self._bus.write, self._loop.bad_access)
+        spans = [Span(f.address & ~1, f.size) for f in self.image.functions]
+        self._engine.translates(spans, translate)
         self._state = self._engine.state
         self._make_peripherals(paced)
         self.output = bytearray()

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from .board import Board
 from .errors import EmulatorError
@@ -22,7 +23,7 @@ class Monitor:
     options   how the board is made
     """
 
-    def __init__(self, options: dict[str, bool]) -> None:
+    def __init__(self, options: dict[str, Any]) -> None:
         self._options = options
         self._variables: dict[str, str] = {}
         self._board: Board | None = None

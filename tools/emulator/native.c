@@ -3,21 +3,10 @@
  * Loaded with ctypes. Not linked to Unicorn: the entry points used
  * are passed in. Registers of the guest are named by Unicorn's numbers, also passed in.
  */
-#include "native.h"
+#include "accesses.h"
+#include "translate/translation.h"
 
 #include <string.h>
-
-static uint32_t get(struct native *n, void *uc, int reg)
-{
-    uint32_t value = 0;
-    n->reg_read(uc, reg, &value);
-    return value;
-}
-
-static void set(struct native *n, void *uc, int reg, uint32_t value)
-{
-    n->reg_write(uc, reg, &value);
-}
 
 static uint16_t halfword(const uint8_t *at)
 {
@@ -88,68 +77,15 @@ uint32_t native_masks(void *uc, struct native *n)
            (get(n, uc, n->reg.basepri) & 0xff) << 8;
 }
 
-/* Begin and end the calls of the functions that are watched. A block of a handler belongs to none. */
-static void watch_calls(struct native *n, void *uc, uint32_t address)
+/* Whether a watched call may begin or end here. */
+static int is_watched(const struct native *n, uint32_t address)
 {
     for (uint32_t i = 0; i < n->call_count; i++) {
-        struct call *c = &n->calls[i];
-        if (!c->active && address == c->entry) {
-            c->active = 1;
-            c->back = get(n, uc, n->reg.lr) & ~1u;
-            c->sp = get(n, uc, n->reg.sp);
-            c->since = n->thread;
-            c->count++;
-            n->inside++;
-        } else if (c->active && address == c->back && get(n, uc, n->reg.sp) == c->sp) {
-            c->active = 0;
-            c->instructions += n->thread - c->since;
-            n->inside--;
+        if (address == n->calls[i].entry || address == n->calls[i].back) {
+            return 1;
         }
     }
-}
-
-static int counts(const struct native *n)
-{
-    return !n->only_inside || (n->inside && !n->handlers);
-}
-
-/* Cycles of a line of the flash beside the chip: QUADSPI goes on reading where it was, and else begins a new command. */
-static uint32_t external_fill(struct native *n, uint32_t address)
-{
-    uint32_t line = address & ~(LINE_BYTES - 1u), goes_on = line == n->external_next;
-    n->external_next = line + LINE_BYTES;
-    return n->external_line + (goes_on ? 0u : n->external_command);
-}
-
-static int is_external(const struct native *n, uint32_t address)
-{
-    return address - n->external < n->external_size;
-}
-
-/* Note what an access to a cache did; a stall belongs to the block that runs. */
-static void note_access(struct native *n, uint32_t result, uint32_t address, uint64_t *misses)
-{
-    if (result == HIT) {
-        return;
-    }
-    uint32_t fill = is_external(n, address) ? external_fill(n, address) : line_fill(address);
-    if (!counts(n)) {
-        return;
-    }
-    ++*misses;
-    n->cache_use.write_backs += result == MISS_WRITE_BACK;
-    int region = n->block - n->base[FLASH] < n->size[FLASH] ? FLASH : SRAM;
-    uint32_t offset = n->block - n->base[region];
-    if (offset < n->size[region]) {
-        n->stalls[region][offset >> 1] += fill + (result == MISS_WRITE_BACK ? WRITE_BACK_CYCLES : 0u);
-    }
-}
-
-static void fetch(struct native *n, uint32_t address, uint32_t size)
-{
-    for (uint32_t at = address & ~(LINE_BYTES - 1u); at < address + size && !in_dtcm(at); at += LINE_BYTES) {
-        note_access(n, cache_access(&n->instruction_cache, at, 0), at, &n->cache_use.instruction_misses);
-    }
+    return 0;
 }
 
 /* UC_HOOK_BLOCK: counts, and stops. Stopping here, before the block, is the only place where it is exact. */
@@ -164,7 +100,11 @@ void native_block(void *uc, uint64_t address, uint32_t size, struct native *n)
     if (offset >= n->size[region]) {
         return;
     }
-    uint32_t i = offset >> 1, known = n->blocks[region][i];
+    uint32_t i = offset >> 1, known = n->blocks[region][i], resumed = n->resumed;
+    n->resumed = 0;
+    if (resumed == at + 1u) {
+        return;
+    }
     if (known >> 16 != size || region == SRAM) { /* code in SRAM changes without notice */
         known = describe(n->memory[region] + offset, size);
         n->blocks[region][i] = known;
@@ -176,14 +116,16 @@ void native_block(void *uc, uint64_t address, uint32_t size, struct native *n)
         n->stopped = STOPPED;
     } else if (n->fpu_off && (known & BLOCK_HAS_FPU) != 0 && region == FLASH) {
         n->stopped = STOPPED_AT_FPU;
+    } else if (region == FLASH && n->translation != NULL && begins_function(n, i) && may_translate(n, uc)) {
+        n->stopped = STOPPED_AT_FUNCTION;
     }
     if (n->stopped) {
         n->emu_stop(uc);
         return;
     }
     n->block = at;
-    if (n->call_count && !n->handlers) {
-        watch_calls(n, uc, at);
+    if (!n->handlers && is_watched(n, at)) {
+        watch_calls(n, at, get(n, uc, n->reg.lr), get(n, uc, n->reg.sp));
     }
     if (counts(n)) {
         n->entries[region][i]++;
@@ -256,12 +198,6 @@ static int32_t first_word(uint16_t first, uint16_t second)
     return up ? 4 * words : -4 * words;
 }
 
-/* Unicorn's number of r0 to r12, sp and lr. */
-static int general(const struct native *n, uint32_t number)
-{
-    return number == 13 ? n->reg.sp : number == 14 ? n->reg.lr : n->reg.r0 + (int)number;
-}
-
 /* UC_HOOK_CODE in strict mode. All that they add to their base is whole words: the base tells. */
 void native_alignment(void *uc, uint64_t address, uint32_t size, struct native *n)
 {
@@ -281,25 +217,12 @@ void native_alignment(void *uc, uint64_t address, uint32_t size, struct native *
     }
 }
 
-static void data_access(struct native *n, uint32_t address, int write)
-{
-    int region = address - n->base[FLASH] < n->size[FLASH] ? FLASH : SRAM;
-    int known = address - n->base[region] < n->size[region] || is_external(n, address);
-    if (known && !in_dtcm(address)) {
-        note_access(n, cache_access(&n->data_cache, address, write), address, &n->cache_use.data_misses);
-    }
-}
-
 /* UC_HOOK_MEM_READ and _WRITE of memory that is cached. */
 void native_data_access(void *uc, int type, uint64_t address, int size, int64_t value, struct native *n)
 {
     (void)value;
     clear_it(n, uc);
-    uint32_t first = (uint32_t)address, last = first + (uint32_t)size - 1u;
-    data_access(n, first, type == MEM_WRITE);
-    if (first / LINE_BYTES != last / LINE_BYTES) {
-        data_access(n, last, type == MEM_WRITE);
-    }
+    data_access(n, (uint32_t)address, (uint32_t)size, type == MEM_WRITE);
 }
 
 /* ---------------------------------------------------------------- flash */
@@ -521,7 +444,7 @@ void native_system_write(void *uc, uint64_t offset, unsigned size, uint64_t valu
 
 /* ---------------------------------------------------------------- exceptions (ARMv7-M, B1.5.6 to B1.5.8) */
 
-enum { FRAME = 8, FRAME_FPU = 26, CONTROL_SPSEL = 2, CONTROL_FPCA = 4, XPSR_ALIGNED = 1 << 9, EPSR_T = 1 << 24 };
+enum { FRAME = 8, FRAME_FPU = 26, CONTROL_SPSEL = 2, XPSR_ALIGNED = 1 << 9, EPSR_T = 1 << 24 };
 
 static void read_frame(struct native *n, void *uc, uint32_t *frame, uint32_t pc, int fpu)
 {
@@ -602,10 +525,27 @@ uint32_t native_leave(void *uc, struct native *n, uint32_t exc_return, uint32_t 
     return 0;
 }
 
-/* Run from `pc`, as uc_emu_start does. Where nothing waits for it, the return from an exception is done here. */
+/* Run from `pc` to `until` or a reason to stop, by translated code where there is some. */
+static int go(void *uc, struct native *n, uint32_t pc, uint32_t until)
+{
+    int translates = until == NOWHERE;
+    for (;;) {
+        if (translates && is_translated(n, pc) && may_translate(n, uc)) {
+            pc = run_translated(uc, n, pc & ~1u);
+        }
+        int error = n->emu_start(uc, pc | 1u, until, 0, 0);
+        if (n->stopped != STOPPED_AT_FUNCTION) {
+            return error;
+        }
+        n->stopped = 0;
+        pc = get(n, uc, n->reg.pc);
+    }
+}
+
+/* As uc_emu_start does. Where nothing waits for it, the return from an exception is done here. */
 int native_run(void *uc, struct native *n, uint32_t pc, uint32_t until)
 {
-    int error = n->emu_start(uc, pc | 1u, until, 0, 0);
+    int error = go(uc, n, pc & ~1u, until);
     uint32_t from = n->may_return ? get(n, uc, n->reg.pc) : 0u;
     int due = n->total >= n->deadline || n->total >= n->hard_limit;
     if (error == 0 || from < EXC_RETURN || due || native_usart_interrupts(n) != 0 ||
@@ -614,7 +554,7 @@ int native_run(void *uc, struct native *n, uint32_t pc, uint32_t until)
     }
     n->may_return = 0;
     n->returned = 1;
-    return n->emu_start(uc, pc | 1u, until, 0, 0);
+    return go(uc, n, pc & ~1u, until);
 }
 
 uint32_t native_size(void)

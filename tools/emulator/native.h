@@ -16,19 +16,21 @@ enum { ISR_TEACK_REACK = 3 << 21 }; /* not on the older kind of USART */
 enum { CR1_RE = 1 << 2, CR1_TE = 1 << 3, CR1_RXNEIE = 1 << 5, CR1_TCIE = 1 << 6, CR1_TXEIE = 1 << 7 };
 enum { RX_FRAMING_ERROR = 1 << 8 };
 enum { STOP_ON_LINE = 1, STOP_ON_BYTE = 2 };
-enum { STOPPED = 1, STOPPED_AT_LIMIT = 2, STOPPED_AT_FPU = 3 };
+enum { STOPPED = 1, STOPPED_AT_LIMIT = 2, STOPPED_AT_FPU = 3, STOPPED_AT_FUNCTION = 4 };
 enum { FLASH_SR = 0xC0C, CR_PG = 1 << 0, CR_PSIZE_SHIFT = 8, CR_LOCK = (int)(1u << 31) };
 enum { BLOCK_BYTES_MAX = 2048, BLOCK_HAS_FPU = 1 << 15, BLOCK_COUNT = BLOCK_HAS_FPU - 1 };
 enum { ENTER_NESTED = 1, ENTER_UNSTACKED = 2 };
 enum { VIOLATION_ALIGNMENT = 1, VIOLATION_NO_FPU = 2 };
 enum { CALLS_MAX = 64, MEM_WRITE = 17, MEM_FETCH = 18 };
+enum { CONTROL_FPCA = 4 }; /* the FPU's registers are in use (ARMv7-M, B1.4.4) */
 enum { MAY_READ = 1, MAY_WRITE = 2, MAY_EXECUTE = 4 };
-enum { PAGE_BYTES = 4096, SRAM_PAGES_MAX = 80 };
+enum { PAGE_BYTES = 4096, SRAM_PAGES_MAX = 80, FUNCTIONS_MAX = 512 };
 
 struct registers {
     int r0, r1, r2, r3, r12, lr, sp, pc, xpsr, nzcvqg, epsr, ipsr, control, s0, fpscr, primask, basepri, faultmask;
 };
 
+static const uint32_t NOWHERE = 0xFFFFFFFF;    /* where no run ends */
 static const uint32_t EXC_RETURN = 0xFFFFFFE0; /* the first address that returns from an exception (ARMv7-M, B1.5.8) */
 
 /* Flags and CR1 as both kinds of USART have them; the older kind has no register that clears errors. */
@@ -131,6 +133,31 @@ struct native {
     struct usart usart;
     struct spi spi;
     struct flash flash;
+    const struct translation *translation; /* code that runs without Unicorn, or NULL */
+    uint16_t *owners;                      /* by halfword of flash: 1 + the function of a block of it, or 0 */
+    uint8_t **readable, **writable;        /* for translated code: by page of all addresses, memory or NULL */
+    uint32_t resumed;                      /* 1 + an address within a block that has been counted, or 0 */
+    uint8_t handed_over[FUNCTIONS_MAX];    /* times that a translated function has left it to Unicorn */
+    uint64_t translated;                   /* instructions that ran so */
 };
+
+/* A register of the guest, by Unicorn's number. */
+static inline uint32_t get(const struct native *n, void *uc, int reg)
+{
+    uint32_t value = 0;
+    n->reg_read(uc, reg, &value);
+    return value;
+}
+
+static inline void set(struct native *n, void *uc, int reg, uint32_t value)
+{
+    n->reg_write(uc, reg, &value);
+}
+
+/* Unicorn's number of r0 to r12, sp and lr. */
+static inline int general(const struct native *n, uint32_t number)
+{
+    return number == 13 ? n->reg.sp : number == 14 ? n->reg.lr : n->reg.r0 + (int)number;
+}
 
 #endif

@@ -9,7 +9,8 @@ from microtrain.base.hostcc import Parts, compiled
 
 from .errors import EmulatorError
 
-SOURCE = Path(__file__).with_name("native.c")
+HERE = Path(__file__).parent
+SOURCES = (HERE / "native.c", HERE / "translate" / "run.c")
 RX_QUEUE = 4096  # as in native.h
 TX_QUEUE = 65536
 RX_FRAMING_ERROR = 1 << 8
@@ -18,6 +19,7 @@ VIOLATION_ALIGNMENT, VIOLATION_NO_FPU = 1, 2
 STOPPED_AT_LIMIT, STOPPED_AT_FPU = 2, 3
 CALLS_MAX, SRAM_PAGES_MAX, SETS_MAX, WAYS_MAX = 64, 80, 64, 4  # as in native.h and cache.h
 DTCM_BYTES = 64 * 1024  # as in cache.h
+FUNCTIONS_MAX = 512  # as in native.h
 NEVER = (1 << 64) - 1
 REGISTERS = (
     *("r0", "r1", "r2", "r3", "r12", "lr", "sp", "pc"),
@@ -163,6 +165,13 @@ class NativeState(ctypes.Structure):
         ("usart", UsartState),
         ("spi", SpiState),
         ("flash", FlashState),
+        ("translation", Pointer),
+        ("owners", Pointer),
+        ("readable", Pointer),
+        ("writable", Pointer),
+        ("resumed", U32),
+        ("handed_over", ctypes.c_uint8 * FUNCTIONS_MAX),
+        ("translated", U64),
     ]
 
 
@@ -172,7 +181,7 @@ def load() -> ctypes.CDLL:
     Errors   Error where there is no C compiler, or it fails
     """
     flags = ("-std=c11", "-O2", "-shared", "-fPIC")
-    library = compiled(Parts("the emulator's native.c", "native", (SOURCE,), flags, (SOURCE.parent,)))
+    library = compiled(Parts("the emulator's native.c", "native", SOURCES, flags, (HERE,)))
     loaded = ctypes.CDLL(str(library))
     loaded.native_enter.argtypes = [Pointer, ctypes.POINTER(NativeState), U32, U32, U32]
     loaded.native_enter.restype = U32
@@ -190,6 +199,10 @@ def load() -> ctypes.CDLL:
     loaded.native_forget.restype = U32
     loaded.native_flash_moved.argtypes = [ctypes.POINTER(NativeState), Pointer]
     loaded.native_flash_moved.restype = U32
+    loaded.native_install.argtypes = [ctypes.POINTER(NativeState), Pointer]
+    loaded.native_install.restype = None
+    loaded.native_external.argtypes = [ctypes.POINTER(NativeState), Pointer]
+    loaded.native_external.restype = None
     if loaded.native_size() != ctypes.sizeof(NativeState):
         raise EmulatorError(f"{library} does not fit native.py: delete it and start again.")
     return loaded
