@@ -81,7 +81,14 @@ def test_it_is_another_arithmetic() -> None:
     assert requantize(sums, m).tolist() == [[0, 2]]
 
 
-@pytest.fixture(scope="module", params=["gcc", "clang", "gcc -O3 -march=native", *CORES])
+QUICK = ("gcc", "cortex-m7")
+BUILDS = [
+    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+    for name in ("gcc", "clang", "gcc -O3 -march=native", *CORES)
+]
+
+
+@pytest.fixture(scope="module", params=BUILDS)
 def twin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
     compiler, _, flags = request.param.partition(" ")
     if compiler in CORES:

@@ -119,6 +119,7 @@ def tiny_set(folder: Path, seed: int) -> None:
                 Image.fromarray(pixels).save(folder / part / f"class{label}" / f"{i}.png")
 
 
+@pytest.mark.slow
 def test_the_guide_on_a_tiny_set(tmp_path: Path) -> None:
     folder = fresh_copy(tmp_path)
     for seed, name in enumerate(SETS):

@@ -35,7 +35,13 @@ def test_no_reason_is_stale() -> None:
     assert set(walk.NO_COMMANDS) <= shown
 
 
-@pytest.mark.parametrize("each", WALKS, ids=[each.page for each in WALKS])
+LONG = ("docs/README.md",)  # half a minute of a core
+
+
+@pytest.mark.parametrize(
+    "each",
+    [pytest.param(w, marks=pytest.mark.slow if w.page in LONG else (), id=w.page) for w in WALKS],
+)
 def test_the_commands_of_a_page_run_in_order(each: Walk, tmp_path: Path) -> None:
     folder = fresh_copy(tmp_path)
     walk.furnish(folder)
