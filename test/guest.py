@@ -75,7 +75,9 @@ class Both:
         read = lambda address, size: self.code[address - FLASH : address - FLASH + size]  # noqa: E731
         spans = [Span(start, size) for start, size in zip(self.starts, sizes, strict=True)]
         library = folder / "translated.so"
-        speedup.build(source(Translator(read, labels).functions(spans, spans)), False, library)
+        speedup.build(
+            source(Translator(read, dict.fromkeys(labels, 0)).functions(spans, spans)), False, library
+        )
         self._library = ctypes.CDLL(str(library))
         table = ctypes.cast(
             ctypes.c_void_p.in_dll(self._library, "translation"), ctypes.POINTER(TranslatedFunction)

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import Built
-from guest import SRAM, Both, drawn
+from guest import FLASH, SRAM, Both, drawn
 
 from microtrain.base.errors import Error
 from microtrain.base.plan import read_plan
 from microtrain.device.client import Device
 from microtrain.emulator import Board, EmulatedPort, speedup
 from microtrain.emulator.speedup import Translate
+from microtrain.emulator.translate.blocks import Span, Translator
 from microtrain.emulator.translate.rules import RULES
 
 STATES = 12  # of each instruction
@@ -208,6 +209,17 @@ def test_every_rule_has_an_instruction() -> None:
         name for name in RULES if not name.startswith("it") and not re.search(rf"\b{re.escape(name)}", text)
     ]
     assert not missing
+
+
+def test_blocks_end_where_they_have_ended() -> None:
+    """Where Unicorn ends a long block depends on all that it looks at: one that never ran is left to it."""
+    code = b"\x00\xbf" * 99 + b"\x70\x47"  # nop, bx lr
+    read = lambda address, size: code[address - FLASH : address - FLASH + size].ljust(2, b"\0")  # noqa: E731
+    span = Span(FLASH, len(code))
+    assert Translator(read, {}).function(span).blocks == {}
+    known = Translator(read, {FLASH: 100, FLASH + 100: 100}).function(span).blocks
+    assert {a: block.size for a, block in known.items()} == {FLASH: 100, FLASH + 100: 100}
+    assert list(Translator(read, {FLASH + 180: 20}).function(span).blocks) == [FLASH + 180]
 
 
 @pytest.mark.parametrize("name", ["adc", "vmul.f32", "ldrsb"])

@@ -73,7 +73,7 @@ class Board:
         self._loop = Loop(self)
         self._engine = Engine(self.memory, self._bus.read, self._bus.write, self._loop.bad_access)
         spans = [Span(f.address & ~1, f.size) for f in self.image.functions]
-        self._engine.translates(spans, translate)
+        self._engine.translates(spans, translate, strict)
         self._state = self._engine.state
         self._make_peripherals(paced)
         self.output = bytearray()

@@ -326,11 +326,11 @@ class Engine:
             return self.run(pc=self.get(Register.PC), until=until)
         return None
 
-    def translates(self, functions: list[Span], when: Translate) -> None:
+    def translates(self, functions: list[Span], when: Translate, strict: bool) -> None:
         """Have the hot ones of these functions of the firmware translated."""
         end = FLASH_BASE + len(self.memory.flash)
         inside = [f for f in functions if f.start >= FLASH_BASE and f.start + f.size <= end]
-        self._speedup = None if when is Translate.NEVER else Speedup(inside, self.memory.read, when)
+        self._speedup = None if when is Translate.NEVER else Speedup(inside, self.memory.read, when, strict)
 
     def _speed_up(self) -> None:
         """Take the translation when it is there, unless somebody looks at single blocks."""

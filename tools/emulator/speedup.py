@@ -8,7 +8,7 @@ import itertools
 import shutil
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 
@@ -53,11 +53,12 @@ class Speedup:
 
     functions   of the firmware
     read        its code
+    strict      Unicorn looks at each instruction: its blocks are shorter then
     """
 
-    def __init__(self, functions: Sequence[Span], read: Read, when: Translate) -> None:
+    def __init__(self, functions: Sequence[Span], read: Read, when: Translate, strict: bool) -> None:
         self._functions = sorted({f for f in functions if f.size}, key=lambda f: f.start)
-        self._read, self._when = read, when
+        self._read, self._when, self._strict = read, when, strict
         self._looked = False
         self._thread: threading.Thread | None = None
         self._made: Path | None = None
@@ -83,12 +84,12 @@ class Speedup:
         return ctypes.addressof(ctypes.c_byte.in_dll(self._library, "translation"))
 
     def _begin(self, counters: Counters, caches: bool) -> None:
-        wanted, seen = hot(self._functions, counters)
+        wanted, sizes = hot(self._functions, counters)
 
         def work() -> None:
             try:
                 place = self._place(caches)
-                build(self._source(wanted, seen), caches, place)
+                build(self._source(wanted, sizes), caches, place)
                 self._made = place
             except (Error, ValueError, LookupError):
                 pass  # no compiler, or code that is none: Unicorn goes on alone
@@ -98,12 +99,12 @@ class Speedup:
         if self._when is Translate.AT_ONCE:
             self._thread.join()
 
-    def _source(self, wanted: Sequence[Span], seen: Sequence[int]) -> str:
-        return source(Translator(self._read, seen).functions(wanted, self._functions))
+    def _source(self, wanted: Sequence[Span], sizes: Mapping[int, int]) -> str:
+        return source(Translator(self._read, sizes).functions(wanted, self._functions))
 
     def _place(self, caches: bool) -> Path:
         """Where the translation of this firmware is kept, by all that it is made of."""
-        found = hashlib.sha256(repr((FLAGS, caches, self._functions, compiler(None))).encode())
+        found = hashlib.sha256(repr((FLAGS, caches, self._strict, self._functions, compiler(None))).encode())
         for path in sorted((*HERE.glob("*.h"), *HERE.glob("translate/*.[hp]*"))):
             found.update(path.read_bytes())
         for function in self._functions:
@@ -111,8 +112,8 @@ class Speedup:
         return cache_folder() / f"translated-{found.hexdigest()[:16]}.so"
 
 
-def hot(functions: Sequence[Span], counters: Counters) -> tuple[list[Span], list[int]]:
-    """The functions that are worth it, and where blocks have begun."""
+def hot(functions: Sequence[Span], counters: Counters) -> tuple[list[Span], dict[int, int]]:
+    """The functions that are worth it, and the bytes of each block that has run, by its address."""
     retired, entries = (np.ctypeslib.as_array(c) for c in (counters.retired, counters.entries))
     blocks = np.flatnonzero(entries)
     total = int(retired.sum())
@@ -124,7 +125,8 @@ def hot(functions: Sequence[Span], counters: Counters) -> tuple[list[Span], list
             wanted.append((share, function))
     wanted.sort(key=lambda item: (-item[0], item[1].start))
     chosen = [function for _, function in wanted[:FUNCTIONS_MAX]]
-    return sorted(chosen, key=lambda f: f.start), [FLASH_BASE + 2 * int(i) for i in blocks]
+    sizes = {FLASH_BASE + 2 * int(i): counters.blocks[int(i)] >> 16 for i in blocks}
+    return sorted(chosen, key=lambda f: f.start), sizes
 
 
 def between(functions: Sequence[Span], blocks: np.ndarray) -> list[Span]:

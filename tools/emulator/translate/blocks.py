@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import capstone
@@ -12,8 +12,8 @@ from microtrain.base.disassembly import decoder
 from .instruction import Instruction, decoded, number
 
 PAGE = 1024  # bytes; Unicorn ends a block where a page of the MMU ends
-INSTRUCTIONS_MAX = 512  # of a block
-BYTES_MAX = 2048  # and its bytes
+BYTES_MAX = 2048  # of a block
+UNSEEN_MAX = 32  # instructions of a block that has not run: where Unicorn would end a longer one is not known
 HAS_FPU = 1 << 15  # BLOCK_HAS_FPU of native.h
 ENDS = {"bx", "tbb", "tbh", "svc", "bkpt", "wfi", "isb", "cpsid", "cpsie", "msr", "vmsr"}
 Read = Callable[[int, int], bytes]  # (address, size)
@@ -71,12 +71,11 @@ class Translator:
     """Finds the blocks of functions.
 
     read    code by address and size
-    seen    addresses at which blocks have begun
+    sizes   bytes of each block that has run, by its address: Unicorn ends long ones where its buffer is full
     """
 
-    def __init__(self, read: Read, seen: Iterable[int]) -> None:
-        self._read = read
-        self._seen = sorted(seen)
+    def __init__(self, read: Read, sizes: Mapping[int, int]) -> None:
+        self._read, self._sizes = read, sizes
         self._decoder = decoder("arm")
         self._decoder.detail = True
 
@@ -90,13 +89,13 @@ class Translator:
     def function(self, span: Span) -> Function:
         """What can be reached from where the function begins, and from blocks of it that have run."""
         found = Function(span.start, span.start + span.size)
-        waiting = [span.start, *(a for a in self._seen if found.start <= a < found.end)]
+        waiting = [span.start, *(a for a in sorted(self._sizes) if found.start <= a < found.end)]
         while waiting:
             address = waiting.pop()
             if address in found.blocks or not found.start <= address < found.end:
                 continue
             block = self._block(found, address)
-            if block.instructions:
+            if block.instructions and (self._sizes.get(address) or len(block.instructions) <= UNSEEN_MAX):
                 found.blocks[address] = block
                 waiting += [*block.following(), *_returned(block.last)]
         return found
@@ -111,12 +110,15 @@ class Translator:
             if i.name.startswith("it"):
                 it = it_states(raw.bytes[0])
             block.instructions.append(i)
-            full = len(block.instructions) == INSTRUCTIONS_MAX
-            if jump(i) is not None or full or i.after >= function.end:
-                break
-            if _page_ends(address, i.after, self._word(i.after, 2)):
+            if jump(i) is not None or i.after >= function.end or self._full(block):
                 break
         return block
+
+    def _full(self, block: Block) -> bool:
+        """Whether Unicorn ends it although it goes on."""
+        if known := self._sizes.get(block.address):
+            return block.size >= known
+        return _page_ends(block.address, block.last.after, self._word(block.last.after, 2))
 
     def _made(self, span: Span) -> set[int]:
         """Addresses that a function makes of PC."""
