@@ -161,10 +161,11 @@ class Usart(Peripheral):
             return
         if self._rates_differ:
             data = [self._noise.randrange(256) | RX_FRAMING_ERROR for _ in data]
-        rx, tail = self.state.rx, self.state.rx_tail
-        for place, byte in enumerate(data, tail):
-            rx[place % RX_QUEUE] = byte
-        self.state.rx_tail = tail + len(data)
+        rx, at = self.state.rx, self.state.rx_tail % RX_QUEUE
+        room = min(len(data), RX_QUEUE - at)
+        rx[at : at + room] = data[:room]
+        rx[: len(data) - room] = data[room:]
+        self.state.rx_tail += len(data)
 
     @property
     def hungry(self) -> bool:
