@@ -411,27 +411,32 @@ def answers(path: Path, pixels: np.ndarray) -> np.ndarray:
     return np.concatenate([each[0] for each in made])
 
 
+def learned(session: Session, net: nn.Module, out: Path) -> np.ndarray:
+    """What trained weights answer to a session's images: in a copy of its ONNX file, or back in the network.
+
+    out  the copy; of other files its name says only that they are none of ONNX
+    """
+    pixels = session.images.transpose(0, 3, 1, 2) / np.float32(255)
+    if out.suffix == ".onnx":
+        session.copy(out)
+        return answers(out, pixels)
+    state = {key: value.double().numpy() for key, value in net.state_dict().items()}
+    merged, _ = merge(session.plan, session.arrays, state)
+    net.load_state_dict({k: torch.tensor(merged.get(k, v)).float() for k, v in state.items()})
+    with torch.no_grad():
+        return np.concatenate([net(torch.tensor(each[None])).numpy() for each in pixels])
+
+
 @pytest.mark.parametrize("name", ["timm", "convolutions", "matrix", "einsum", "weights first"])
 def test_what_was_trained_goes_back(name: str, tmp_path: Path) -> None:
     """Into the state dict, and into an ONNX file: both answer as the device."""
     make, shape = NETWORKS[name]
     torch.manual_seed(3)
     net = make().eval()
-    for suffix in (".pt2", ".onnx"):
+    for suffix in (".onnx", ".pt2"):
         session = Session(save(net, shape, tmp_path / f"net{suffix}"), 4)
-        pixels = session.images.transpose(0, 3, 1, 2) / np.float32(255)
         logits = session.logits()
-        if suffix == ".onnx":
-            session.copy(tmp_path / "out.onnx")
-            found = answers(tmp_path / "out.onnx", pixels)
-        else:
-            state = {key: value.double().numpy() for key, value in net.state_dict().items()}
-            merged, _ = merge(session.plan, session.arrays, state)
-            trained = make().eval()
-            trained.load_state_dict({k: torch.tensor(merged.get(k, v)).float() for k, v in state.items()})
-            with torch.no_grad():
-                found = np.concatenate([trained(torch.tensor(each[None])).numpy() for each in pixels])
-        agree(found, logits, 0.08 * np.abs(logits).max())
+        agree(learned(session, net, tmp_path / f"out{suffix}"), logits, 0.08 * np.abs(logits).max())
 
 
 def test_turning_a_map_rounds_nothing(tmp_path: Path) -> None:

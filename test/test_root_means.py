@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_across import answers
+from test_across import learned
 from test_executor import partly_trained, run_both
 from test_gradients import cosines, everything
 from test_model_copy import Session, agree
@@ -23,7 +23,6 @@ from microtrain.convert.ir import Graph
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops.normalise_aten import GROUP_NORM
 from microtrain.convert.quantize.ptq import Choices, quantize_model
-from microtrain.device.merging import merge
 
 IMAGE, FEATURES = (3, 12, 16), 10
 Way = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -201,17 +200,10 @@ def test_its_scale_goes_back(name: str, suffix: str, tmp_path: Path) -> None:
     net = NETWORKS[name]().eval()
     nn.init.ones_(net.b.gain)  # type: ignore[arg-type]
     session = Session(save(net, IMAGE, tmp_path / f"net{suffix}"), 4)
-    given, logits = session.images.transpose(0, 3, 1, 2) / np.float32(255), session.logits()
-    if suffix == ".onnx":
-        session.copy(tmp_path / "out.onnx")
-        found = answers(tmp_path / "out.onnx", given)
-    else:
-        state = {key: value.double().numpy() for key, value in net.state_dict().items()}
-        merged, _ = merge(session.plan, session.arrays, state)
-        assert np.abs(merged["b.gain"] - 1).max() > 0
-        net.load_state_dict({k: torch.tensor(merged.get(k, v)).float() for k, v in state.items()})
-        with torch.no_grad():
-            found = np.concatenate([net(torch.tensor(each[None])).numpy() for each in given])
+    logits = session.logits()
+    found = learned(session, net, tmp_path / f"out{suffix}")
+    if suffix != ".onnx":
+        assert (torch.as_tensor(net.b.gain) - 1).abs().max() > 0
     agree(found, logits, 0.15 * np.abs(logits).max())
 
 

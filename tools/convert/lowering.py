@@ -230,15 +230,15 @@ class Lowering:
         """True for the image, normalised or not, before any layer has seen it."""
         name = self.tensor_of(act)
         while name != "input":
-            maker = next(node for node in self.nodes if name in node.outputs)
-            if maker.op != NORM:
+            maker = self.maker(name)
+            if maker is None or maker.op != NORM:
                 return False
             name = maker.inputs[0]
         return True
 
     def maker(self, tensor: str) -> Node | None:
-        """The node that makes a tensor; None of the input."""
-        return next((node for node in self.nodes if tensor in node.outputs), None)
+        """The node that makes a tensor, which has its number; None of the input."""
+        return None if tensor == "input" else self.nodes[int(tensor[1:])]
 
     def is_made_of(self, act: Act, op: str, x: Act) -> bool:
         """True for what an op that was appended last makes of x."""
@@ -468,7 +468,7 @@ class Lowering:
 
     def _result(self, act: Act) -> Result:
         tensor = self.tensor_of(act)
-        maker = next((node for node in self.nodes if tensor in node.outputs), None)
+        maker = self.maker(tensor)
         shape, name = self.tensors["input"].shape, maker.name if maker else "its input"
         view = None
         if self.tensors[tensor].shape == (1, 1, math.prod(shape)) and max(shape[:2]) > 1 < shape[2]:
