@@ -237,15 +237,10 @@ REFUSALS: dict[str, tuple[Callable[[torch.Tensor, Refused], torch.Tensor], bool,
         r"layer attend: attention with dropout is in training mode; call model.eval\(\)",
     ),
     "other tokens": (crossed, False, "layer attend: attention of queries, keys and values of shapes"),
-    "some tokens": (
-        lambda x, net: x[:, 1:],
+    "numbers of some tokens": (
+        lambda x, net: F.hardtanh(x.flatten(1)[:, 5:]).mean(1)[:, None, None] + x,
         False,
-        "of some tokens, .* the nearest that is: of one token",
-    ),
-    "some tokens of a convolution": (
-        lambda x, net: net.conv(x[:, 2:]),
-        False,
-        "layer conv: the op conv1d of tok",
+        "of some numbers of tokens, .* the nearest that is: of some tokens, or of some of their features",
     ),
     "sorted": (lambda x, net: x.sort(1)[0], False, "the op sort"),
     "a factor for each of as many tokens as features": (

@@ -205,13 +205,14 @@ def concat(walk: Walker, step: Step) -> Value:
     values = [walk.value(i) for i in step.inputs]
     if parts := _parts(walk, step, values):
         return parts
-    if any(isinstance(v, Param) for v in values) or of_tokens(walk, values):
+    turned = all(isinstance(v, Turned) for v in values)
+    mixed = any(isinstance(v, Param) or (isinstance(v, Turned) and not turned) for v in values)
+    if mixed or of_tokens(walk, values):
         tokens = [seen(walk, step, v) for v in values]
         return walk.made(step, "cat", tensors=tokens, dim=walk.at(step, "axis", 1))
     acts = [walk.plain(v) for v in values if isinstance(v, Act | Turned)]
     rank = len(acts[0].dims)
     axis = walk.at(step, "axis", 1) % rank
-    turned = all(isinstance(v, Turned) for v in values)
     axis = axis_map(rank)[axis] if turned else axis
     made = walk.call(step, "cat", tensors=acts, dim=axis)
     if turned and isinstance(made, Stacked):

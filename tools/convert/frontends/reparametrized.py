@@ -1,6 +1,7 @@
-"""Weights that `forward()` makes of others: weight normalisation and spectral normalisation, worked out.
+"""Weights that `forward()` makes of others: weight and spectral normalisation, and bounded norms, worked out.
 
-torch.nn.utils.weight_norm and spectral_norm (Miyato et al. 2018), and the same as parametrizations.
+torch.nn.utils.weight_norm and spectral_norm (Miyato et al. 2018), and the same as parametrizations;
+torch.renorm, by which EEGNet bounds the norm of each filter (Lawhern et al. 2018).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from microtrain.base import weight_norm
 from microtrain.convert.lowering import Call, Param
 from microtrain.convert.ops.lengths_aten import NORMS
 
+LEAST = 1e-7  # what torch.renorm adds to a norm that it divides by
 NORMED = ("_weight_norm", "_weight_norm_interface")
 
 
@@ -46,6 +48,16 @@ def _length(call: Call) -> np.ndarray:
     return np.asarray(np.sqrt(squares.sum(axis=axes, keepdims=bool(call.get("keepdim", False)))))
 
 
+def _bounded(call: Call) -> np.ndarray:
+    """Each part along an axis, made shorter where its norm is above the most; as torch.renorm has it."""
+    values, most, order = _array(call.x), float(call.args["maxnorm"]), float(call.args["p"])
+    apart = np.moveaxis(values, int(call.args["dim"]), 0)
+    norms = np.linalg.norm(apart.reshape(len(apart), -1).astype(np.float64), order, axis=1)
+    factors = np.where(norms > most, most / (norms + LEAST), 1.0)
+    made = apart * factors.reshape(-1, *[1] * (values.ndim - 1))
+    return np.moveaxis(made, 0, int(call.args["dim"])).astype(values.dtype)
+
+
 def _product(call: Call) -> np.ndarray:
     other = next(call.args[key] for key in ("vec", "other", "tensor") if key in call.args)
     return np.asarray(_array(call.x) @ _array(other))
@@ -55,10 +67,12 @@ RULES: dict[str, Callable[[Call], Any]] = {
     **dict.fromkeys(NORMED, _normed),
     **dict.fromkeys(NORMS, _length),
     **dict.fromkeys(("mv", "dot", "vdot"), _product),
+    "renorm": _bounded,
     "expand_as": lambda call: np.broadcast_to(_array(call.x), _array(call.args["other"]).shape),
 }
 ARGUMENTS: dict[str, str] = {  # by position, for files that name none
     **dict.fromkeys(NORMED, "v g dim"),
+    "renorm": "self p dim maxnorm",
     "mv": "self vec",
     "dot": "self tensor",
     "vdot": "self other",

@@ -1,4 +1,4 @@
-"""Calls that are another one by another name: axes that are moved or swapped."""
+"""Calls that are another one by another name: axes that are moved or swapped, lengths in place of ends."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ ARGUMENTS = {
     **dict.fromkeys(("movedim", "moveaxis"), "self source destination"),
     "swapaxes": "self axis0 axis1",
     "swapdims": "self dim0 dim1",
+    "narrow": "self dim start length",
 }
 
 
@@ -23,6 +24,10 @@ def plain(call: Call) -> Call:
     if name in ("swapaxes", "swapdims"):
         first, second = (call.args[word] for word in ARGUMENTS[name].split()[1:])
         return replace(call, op="transpose", args={"self": call.x, "dim0": first, "dim1": second})
+    if name == "narrow" and isinstance(call.x, Act | Param):
+        dim, start, length = (int(call.args[word]) for word in ARGUMENTS[name].split()[1:])
+        part = {"self": call.x, "dim": dim, "start": start, "end": start + length}
+        return replace(call, op="slice", args=part)
     return call
 
 

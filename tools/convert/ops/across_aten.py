@@ -15,9 +15,9 @@ import numpy as np
 from microtrain.convert.ir import WINDOW_MOST, Shape, Window
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 
-from .blocks_aten import frozen
+from .blocks_aten import blocks_of, frozen
 from .channels_aten import TAKE, shuffled, take
-from .tokens import pixels_of, places, sequence, view_of, whole
+from .tokens import pixels_of, places, sequence, settled, view_of, whole
 from .unflatten_aten import of_vector
 
 DENSE, GROUPED = "conv2d", "gconv2d"
@@ -92,10 +92,34 @@ def featured(low: Lowering, call: Call, value: Act) -> tuple[Act, np.ndarray | N
     if pixels is not None or low.is_stand_in(x):
         return x, pixels
     found = spread(low, x)
-    if found is None or found.n > WINDOW_MOST:
+    if found is None:
+        return _of_patches(low, call, x)
+    turn = Turn(found.above, found.n, found.below)
+    if not _steps(turn):
         return x, None
-    made = _turned(low, call, x, Turn(found.above, found.n, found.below))
+    made = _turned(low, call, x, turn)
     return view_of(low, made.tensor, found.pixels[..., None] * found.n + np.arange(found.n)), found.pixels
+
+
+def _of_patches(low: Lowering, call: Call, x: Act) -> tuple[Act, np.ndarray | None]:
+    """Blocks of pixels whose numbers are the vectors of a view, as a map that has each block in one pixel."""
+    at, (_, w, c) = places(low, x), low.shape(x)
+    n = at.shape[-1]
+    first = at.min(axis=-1, keepdims=True)
+    within = (at - first).reshape(-1, n)
+    rows, columns = (within[0] // c // w).max() + 1, (within[0] // c % w).max() + 1
+    block = (np.arange(rows)[:, None, None] * w + np.arange(columns)[:, None]) * c + np.arange(c)
+    corner = first[..., 0] // c
+    plain = np.array_equal(np.sort(within[0]), block.ravel()) and not (within != within[0]).any()
+    apart = not (first % c).any() and not (corner // w % rows).any() and not (corner % w % columns).any()
+    if not plain or not apart or at.size != np.prod(low.shape(x)):
+        return x, None
+    made = blocks_of(low, call, whole(low, x), int(rows), int(columns))
+    pixels = corner // w // rows * (w // columns) + corner % w // columns
+    channel = np.argsort(block.transpose(2, 0, 1).ravel())  # of each number of a block, in memory's order
+    order = channel[np.searchsorted(block.ravel(), within[0])]
+    made = take(low, replace(call, op=TAKE, builtin=False), made, order.tolist())
+    return view_of(low, made.tensor, pixels[..., None] * n + np.arange(n)), pixels
 
 
 def alike(low: Lowering, call: Call, x: Act, wanted: np.ndarray, shape: Shape) -> Act | None:
@@ -114,7 +138,7 @@ def alike(low: Lowering, call: Call, x: Act, wanted: np.ndarray, shape: Shape) -
         turn: Turn | None = Turn(at.size // shape[2], shape[2], 1)
     else:
         turn = _turn_of(source)
-    if turn is None or turn.n > WINDOW_MOST or turn.n * turn.inner % shape[2] or low.shape(x)[2] % turn.inner:
+    if turn is None or not _steps(turn) or turn.n * turn.inner % shape[2] or low.shape(x)[2] % turn.inner:
         return None
     return view_of(low, relabelled(low, call, _turned(low, call, x, turn), shape).tensor, wanted)
 
@@ -124,6 +148,7 @@ def as_image(low: Lowering, call: Call, x: Act) -> Act:
     if len(x.dims) not in (3, 4) or x.dims[0] != low.batch or x.factor != 1 or x.pad or low.is_stand_in(x):
         return x
     _, c, h, w = (*x.dims, 1)[:4]
+    x = settled(low, call, x) if c * h * w < np.prod(low.shape(x)) else x
     wanted = np.arange(h * w * c).reshape(h, w, c).transpose(2, 0, 1).reshape(x.dims)
     made = alike(low, call, x, wanted, (h, w, c))
     return x if made is None else Act(made.tensor, x.dims)
@@ -151,6 +176,42 @@ def _turn_of(source: np.ndarray) -> Turn | None:
 
 def _turned(low: Lowering, call: Call, x: Act, turn: Turn) -> Act:
     """The map that a turn makes, once for all that read it."""
+    made, left, inner = whole(low, x), turn.n, turn.inner
+    for n in _steps(turn):
+        left //= n
+        made = _turned_once(low, call, made, Turn(turn.above * left, n, turn.below, inner))
+        inner *= n
+    return made
+
+
+def _steps(turn: Turn) -> tuple[int, ...]:
+    """The factors of n by which a turn is made, the last one first: those of the fewest weights.
+
+    A window that is large enough takes all at once; () where none are small enough.
+    """
+    if turn.n <= WINDOW_MOST:
+        return (turn.n,)
+    found = [each for count in (2, 3) for each in _factors(turn.n, count)]
+    return min(found, key=lambda each: _weights(each, turn.inner), default=())
+
+
+def _factors(n: int, count: int) -> list[tuple[int, ...]]:
+    """All ways to write a number as a product of so many, none of them larger than a window or 1."""
+    if count == 1:
+        return [(n,)] if 1 < n <= WINDOW_MOST else []
+    divisors = (d for d in range(2, min(n, WINDOW_MOST) + 1) if n % d == 0)
+    return [(d, *rest) for d in divisors for rest in _factors(n // d, count - 1)]
+
+
+def _weights(steps: tuple[int, ...], inner: int) -> int:
+    total = 0
+    for n in steps:
+        total, inner = total + inner * n * n, inner * n
+    return total
+
+
+def _turned_once(low: Lowering, call: Call, x: Act, turn: Turn) -> Act:
+    """The same, of as many rows as a window has at most."""
     above, n, below, inner = turn.above, turn.n, turn.below, turn.inner
     seen, window = relabelled(low, call, x, (above * n, below, inner)), Window(n, 1, n, 1)
     about, apart = ((low.tensor_of(seen),), window), replace(call, op=TURN, builtin=False)

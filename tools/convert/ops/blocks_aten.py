@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from microtrain.convert.ir import Layer, Source, Window
-from microtrain.convert.lowering import Act, Call, Lowering
+from microtrain.convert.lowering import Act, Call, Lowering, pair, stride_of
 
 from .channels_aten import take
 from .resample_aten import chosen, fits, sampled
@@ -63,6 +63,35 @@ def up(low: Lowering, call: Call) -> Act:
     window = Window(side, side, 1, 1, side - 1, side - 1)
     op = "gconv2d" if made > 1 else "conv2d"
     return low.emit(call, op, (wide,), (h * side, w * side, made), layer=layer, window=window)
+
+
+def blocks_of(low: Lowering, call: Call, x: Act, rows: int, columns: int) -> Act:
+    """down() of blocks of other sides: by rows, and what that makes by columns, which takes fewer weights."""
+    apart = replace(call, op="blocks", builtin=False)
+    for kh, kw in ((rows, 1), (1, columns)):
+        (h, w, c), side = low.shape(x), kh * kw
+        if side == 1:
+            continue
+        weight = np.tile(np.eye(side, dtype=np.float32), (c, 1)).reshape(c * side, kh, kw, 1)
+        layer, window = frozen(low, apart.node_name("blocks"), weight), Window(kh, kw, kh, kw)
+        shape = (h // kh, w // kw, c * side)
+        x = low.emit(apart, "gconv2d" if c > 1 else "conv2d", (x,), shape, layer=layer, window=window)
+    return x
+
+
+def windows(low: Lowering, call: Call) -> Act:
+    """im2col: what each window of an image sees, [n, c * kh * kw, windows]; nn.Unfold."""
+    x, (kh, kw) = low.image(call, call.x), pair(call.args["kernel_size"])
+    (h, w, c), apart = low.shape(x), pair(call.get("dilation", 1))
+    (ph, pw), stride = pair(call.get("padding", 0)), stride_of(call, (1, 1))
+    if apart != (1, 1):
+        raise call.error("windows with a dilation are not supported; the nearest that is: windows without")
+    window = Window(kh, kw, *stride, ph, pw)
+    rows, columns = window.outputs(h, w)
+    weight = np.tile(np.eye(kh * kw, dtype=np.float32), (c, 1)).reshape(c * kh * kw, kh, kw, 1)
+    layer, shape = frozen(low, f"{call.node_name('windows')}.seen", weight), (rows, columns, c * kh * kw)
+    made = low.emit(call, "gconv2d" if c > 1 else "conv2d", (x,), shape, layer=layer, window=window)
+    return replace(made, dims=(low.batch, shape[2], rows * columns))
 
 
 def seen(low: Lowering, call: Call, x: Act) -> Act:
@@ -196,4 +225,5 @@ def frozen(low: Lowering, name: str, weight: np.ndarray, bias: np.ndarray | None
 ATEN: Mapping[str, Aten] = {
     "pixel_unshuffle": Aten("self downscale_factor", down),
     "pixel_shuffle": Aten("self upscale_factor", up),
+    "im2col": Aten("self kernel_size dilation padding stride", windows),
 }

@@ -46,13 +46,13 @@ def concerns(low: Lowering, call: Call) -> bool:
 
 
 def lower(low: Lowering, call: Call, natural: Natural) -> Any:
-    if call.op.endswith("_"):
+    rule = _rule(low, call)
+    assert rule is not None, call.op
+    if call.op.endswith("_") and rule.written is not _as_it_is:
         raise call.error(
             f"the op {call.op} is not supported; the nearest that is: {call.op.rstrip('_')}, "
             "which writes a new map"
         )
-    rule = _rule(low, call)
-    assert rule is not None, call.op
     return rule.written(Calls(low, call, natural), call)
 
 
@@ -197,6 +197,23 @@ def _log_of_sum(made: Calls, call: Call) -> Any:
     return found if call.get("keepdim", False) else made("squeeze", found, dim=axes)
 
 
+def _never(made: Calls, call: Call) -> Param:
+    """Which numbers are no numbers, or infinite: none of those that a sample makes."""
+    return Param(call.node_name(call.op), np.zeros(call.x.dims, np.bool_), computed=True)
+
+
+def _by_no_mask(low: Lowering, call: Call) -> bool:
+    masks = [call.args.get("mask"), *call.args.get("indices", [])]
+    return isinstance(call.x, Act) and all(
+        m is None or (isinstance(m, Param) and m.value.dtype == np.bool_ and not m.value.any()) for m in masks
+    )
+
+
+def _as_it_is(made: Calls, call: Call) -> Act:
+    kept: Act = call.x
+    return kept
+
+
 # ---------------------------------------------------------------- places
 
 
@@ -274,6 +291,9 @@ RULES = (
     Rule(("addcmul", "addcdiv"), _among_maps, _plus_product),
     Rule(("softplus",), _has_beta, _softplus),
     Rule(("where",), _among_maps, _where),
+    Rule(("isnan", "isinf"), _of_a_map, _never),
+    Rule(("nan_to_num",), _of_a_map, _as_it_is),
+    Rule(("masked_fill", "index_put"), _by_no_mask, _as_it_is),
     Rule(("masked_fill",), _among_maps, _masked),
     Rule(NORMS, _of_a_map, _norm),
     Rule(("rms_norm", "_fused_rms_norm"), _of_a_map, _root_mean),
@@ -291,6 +311,8 @@ ARGUMENTS = {  # by position, for files that name none
     **dict.fromkeys(("addcmul", "addcdiv"), "self tensor1 tensor2 value"),
     "where": "condition self other",
     "masked_fill": "self mask value",
+    "index_put": "self indices values",
+    **dict.fromkeys(("isnan", "isinf", "nan_to_num"), "self"),
     "flip": "self dims",
     "roll": "self shifts dims",
     "index": "self indices",

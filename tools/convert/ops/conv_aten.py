@@ -108,6 +108,8 @@ def pad(low: Lowering, call: Call) -> Act:
     if not isinstance(x, Act):
         raise unsupported(call)
     widths, mode = [int(p) for p in call.get("pad", None) or call.args["padding"]], mode_of(call)
+    if not any(widths):
+        return x
     sides = 2 * (len(x.dims) - 2)
     if len(x.dims) in (2, 3, 4) and any(widths[sides:]) and not any(widths[sides + 2 :]) and not x.half:
         if any(widths[:sides]):

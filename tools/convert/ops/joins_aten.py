@@ -1,4 +1,4 @@
-"""Front-end rules of maps that are joined: along rows and columns, flattened ones, and numbers beside one."""
+"""Front-end rules of maps that are joined: along rows and columns, flattened, or with constants beside."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .tokens import turnable, view_of
 NAMES = ("cat", "concat", "concatenate")
 
 
-def beside_numbers(low: Lowering, call: Call) -> bool:
-    """Whether a call joins one map and constants of equal numbers along the channels."""
+def beside_constants(low: Lowering, call: Call) -> bool:
+    """Whether a call joins one map and constants along the channels."""
     given = call.args.get("tensors")
     if not isinstance(given, list) or sum(isinstance(v, Act) for v in given) != 1 or len(given) < 2:
         return False
@@ -28,7 +28,8 @@ def beside_numbers(low: Lowering, call: Call) -> bool:
     rest = [v for v in given if v is not x]
     return plain and all(
         isinstance(v, Param)
-        and same_number(v) is not None
+        and (same_number(v) is not None or len(x.dims) > 2)
+        and v.value.dtype.kind == "f"
         and v.value.ndim == len(x.dims)
         and (v.value.shape[0], *v.value.shape[2:]) == (x.dims[0], *x.dims[2:])
         for v in rest
@@ -36,21 +37,42 @@ def beside_numbers(low: Lowering, call: Call) -> bool:
 
 
 def padded(made: Calls, call: Call) -> Any:
-    """A map with channels of one number each before and behind it, from the inside out."""
+    """A map with channels of constants before and behind it, from the inside out.
+
+    Where these are not all one number, as coordinates (CoordConv, Liu et al. 2018), they are zeros first.
+    """
     given = call.args["tensors"]
     at = next(i for i, v in enumerate(given) if isinstance(v, Act))
     found, sides = given[at], [0, 0] * (len(given[at].dims) - 2)
     for i in (*range(at)[::-1], *range(at + 1, len(given))):
         count = given[i].value.shape[1]
         widths = [count, 0] if i < at else [0, count]
-        found = made("pad", found, pad=sides + widths, value=same_number(given[i]))
-    return found
+        found = made("pad", found, pad=sides + widths, value=same_number(given[i]) or 0.0)
+    if all(same_number(v) is not None for v in given if isinstance(v, Param)):
+        return found
+    parts = [
+        v.value if isinstance(v, Param) and same_number(v) is None else np.zeros(dims_of(v), np.float32)
+        for v in given
+    ]
+    table = Param(call.node_name("constants"), np.concatenate(parts, axis=1), computed=True)
+    return made("add", found, table)
+
+
+def dims_of(value: Act | Param) -> tuple[int, ...]:
+    return value.value.shape if isinstance(value, Param) else value.dims
+
+
+def _maps(call: Call) -> list[Act]:
+    """What a call joins, if these are several activations and nothing else; else nothing."""
+    given = call.args.get("tensors")
+    several = isinstance(given, list) and len(given) > 1 and all(isinstance(v, Act) for v in given)
+    return given if several and isinstance(given, list) else []
 
 
 def behind_each_other(low: Lowering, call: Call) -> bool:
     """Whether a call joins images along their rows or columns."""
-    given = call.args.get("tensors")
-    if not isinstance(given, list) or len(given) < 2 or not all(isinstance(v, Act) for v in given):
+    given = _maps(call)
+    if not given:
         return False
     ranks, axis = {len(v.dims) for v in given}, int(call.get("dim", 0))
     plain = all(v.order is None and v.tensor not in low.last and not v.pad and not v.half for v in given)
@@ -78,10 +100,23 @@ def joined(made: Calls, call: Call) -> Any:
     return found
 
 
+def beside_nothing(low: Lowering, call: Call) -> bool:
+    """Whether constants without a number are among what a call joins, as class tokens that are none."""
+    given = call.args.get("tensors")
+    if not isinstance(given, list) or not any(isinstance(v, Act) for v in given):
+        return False
+    return any(isinstance(v, Param) and not v.value.size for v in given)
+
+
+def without_nothing(made: Calls, call: Call) -> Any:
+    rest = [v for v in call.args["tensors"] if not (isinstance(v, Param) and not v.value.size)]
+    return made("cat", None, tensors=rest, dim=call.get("dim", 0)) if len(rest) > 1 else rest[0]
+
+
 def flattened(low: Lowering, call: Call) -> bool:
     """Whether a call joins vectors, of which some are flattened maps, as pyramids of poolings end (SPP)."""
-    given = call.args.get("tensors")
-    if not isinstance(given, list) or len(given) < 2 or not all(isinstance(v, Act) for v in given):
+    given = _maps(call)
+    if not given:
         return False
     plain = all(v.order is None and v.factor == 1 and not v.pad and not v.half for v in given)
     vectors = all(v.dims == (low.batch, math.prod(low.shape(v))) for v in given)
@@ -104,7 +139,8 @@ def one_behind_the_other(made: Calls, call: Call) -> Act:
 
 
 RULES = (
+    (beside_nothing, without_nothing),
     (behind_each_other, joined),
-    (beside_numbers, padded),
+    (beside_constants, padded),
     (flattened, one_behind_the_other),
 )

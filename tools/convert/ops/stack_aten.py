@@ -30,9 +30,11 @@ def concerns(low: Lowering, call: Call) -> bool:
 
 
 def lower(low: Lowering, call: Call, natural: Natural) -> Act | Stacked:
-    if not isinstance(call.x, Stacked):
-        return _stacked(low, call)
     stack, name = call.x, call.op.rstrip("_")
+    if not any(isinstance(value, Stacked) for value in call.args.values()):
+        return _stacked(low, call)
+    if not isinstance(stack, Stacked):
+        raise call.error(of_stacked(name))
     axes = call.get("dim", None)
     over = list(axes) if isinstance(axes, Sequence) else [axes]
     rank = len(stack.acts[0].dims) + 1

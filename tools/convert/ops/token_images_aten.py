@@ -47,7 +47,7 @@ def _seen(low: Lowering, call: Call, x: Act) -> Act:
 
 def is_image(low: Lowering, x: Act) -> bool:
     vector = is_last(x) and low.shape(x)[:2] == (1, 1)
-    return x.order is None and x.factor == 1 and not (vector or is_sequence(low, x) or is_row(low, x))
+    return x.order is None and x.factor == 1 and not (vector or is_sequence(low, x) or is_other(low, x))
 
 
 def is_sequence(low: Lowering, act: Act) -> bool:
@@ -60,6 +60,15 @@ def is_row(low: Lowering, act: Act) -> bool:
     if min(h, w) > 1 or h == w or low.is_input(act):
         return False
     return act.dims == (low.batch, c, w, h) or (h == 1 and act.dims == (low.batch, c, w))
+
+
+def is_other(low: Lowering, act: Act) -> bool:
+    """Whether a view is an image of other sides and channels than the map that it is of."""
+    if len(act.dims) not in (3, 4) or act.dims[0] != low.batch or low.is_stand_in(act) or act.half:
+        return False
+    low.declare_anew(act)
+    h, w, c = low.shape(act)
+    return act.dims != (low.batch, c, h, w) and not (w == 1 and act.dims == (low.batch, c, h)) and h * w > 1
 
 
 def _pointwise(low: Lowering, call: Call, natural: Natural) -> Act | None:

@@ -20,6 +20,7 @@ from .channels_aten import TAKE
 from .conv import DEPTHWISE
 from .pool import AVERAGE
 from .resample_aten import chosen, sampled
+from .unflatten_aten import of_vector
 
 LAST = {"gru": "gru_last", "lstm": "lstm_last"}  # over rows: what makes only what the last row leaves
 MOST_NUMBERS = 1 << 22  # of a map that is turned: no board holds as many
@@ -146,12 +147,16 @@ def settled(low: Lowering, call: Call, value: Any) -> Act:
     if np.unique(at // c).size == 1:
         token = view_of(low, _one_token(low, call, act, int(at.flat[0]) // c).tensor, np.arange(c))
         return view_of(low, token.tensor, at % c) if at.size == c else _some(low, call, token, at % c)
-    if not np.array_equal(np.sort(at, axis=None), (np.arange(h * w)[:, None] * c + kept).ravel()):
+    pixels = np.unique(at // c)
+    if not np.array_equal(np.sort(at, axis=None), (pixels[:, None] * c + kept).ravel()):
         raise call.error(
-            f"the op {call.op} of some tokens, {list(act.dims)}, is not supported; the nearest that is: of "
-            "one token, of all, or of some of their features"
+            f"the op {call.op} of some numbers of tokens, {list(act.dims)}, is not supported; the nearest "
+            "that is: of some tokens, or of some of their features"
         )
-    return _some(low, call, act, at)
+    if pixels.size < h * w:
+        act = _tokens(low, call, act, pixels)
+        at = np.searchsorted(pixels, at // c) * c + at % c
+    return _some(low, call, act, at) if kept.size < c else view_of(low, act.tensor, at)
 
 
 def _some(low: Lowering, call: Call, act: Act, at: np.ndarray) -> Act:
@@ -160,6 +165,16 @@ def _some(low: Lowering, call: Call, act: Act, at: np.ndarray) -> Act:
     kept = np.unique(at % c)
     made = low.emit(call, TAKE, (act,), (h, w, len(kept)), channels=tuple(int(i) for i in kept))
     return view_of(low, made.tensor, at // c * len(kept) + np.searchsorted(kept, at % c))
+
+
+def _tokens(low: Lowering, call: Call, act: Act, pixels: np.ndarray) -> Act:
+    """Some tokens of a map in one column, once for all that read them."""
+    h, w, c = low.shape(act)
+    column = act if w == 1 else of_vector(low, call, act, (h * w, 1, c))
+    axes = (chosen(pixels, h * w), chosen([0], 1))
+    about = ((low.tensor_of(column),), axes)
+    known = next((node for node in low.nodes if (node.inputs, node.axes) == about), None)
+    return Act(known.outputs[0], ()) if known else sampled(low, call, whole(low, column), *axes)
 
 
 def _one_token(low: Lowering, call: Call, act: Act, pixel: int) -> Act:

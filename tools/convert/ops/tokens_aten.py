@@ -27,7 +27,7 @@ from .calls import Natural
 from .functions import ACTIVATIONS
 from .multiply import glu
 from .normalise_aten import normalised
-from .token_images_aten import as_image, is_row, is_sequence
+from .token_images_aten import as_image, is_image, is_other, is_row, is_sequence
 from .tokens import (
     again,
     cut,
@@ -39,7 +39,6 @@ from .tokens import (
     sequence,
     settled,
     turned,
-    vectors,
     view_of,
     viewed,
     whole,
@@ -61,6 +60,8 @@ def concerns(low: Lowering, call: Call) -> bool:
         return True
     op, x = call.op.rstrip("_"), acts[0]
     if any(is_row(low, a) for a in acts) and not any(word in op for word in SEEN):
+        return True
+    if any(word in op for word in WINDOWS) and any(is_other(low, a) for a in acts):
         return True
     if op in (*REDUCTIONS, *ARITHMETIC) and any(is_last(a) and low.shape(a)[:2] == (1, 1) for a in acts):
         return True
@@ -196,39 +197,82 @@ def size(call: Call) -> Any:
 
 
 def cat(low: Lowering, call: Call, natural: Natural) -> Any:
-    """A constant token in front of the others; or vectors, one of which is a token."""
+    """Tokens and constant ones, one behind the other, or their features; vectors, one of which is a token."""
     given, axis = call.args.get("tensors") or [], int(call.get("dim", 0))
     if all(isinstance(v, Act) and len(v.dims) == 2 for v in given):
         given = [settled(low, call, v) for v in given]
         call = replace(call, args={**call.args, "tensors": given})
     if all(isinstance(v, Act) and v.order is None and v.tensor not in low.last for v in given):
-        given = [across_aten.as_image(low, call, v) if is_row(low, v) else v for v in given]
-        if not any(is_row(low, v) for v in given):
+        given = [across_aten.as_image(low, call, v) if is_other(low, v) else v for v in given]
+        if all(is_image(low, v) for v in given):
             return natural(low, replace(call, args={**call.args, "tensors": given}))
-    first, x = (given[0], given[1]) if len(given) == 2 else (None, None)
-    if not isinstance(first, Param) or not isinstance(x, Act):
+    found = [across_aten.featured(low, call, v) for v in given if isinstance(v, Act)]
+    sizes = [v.dims if isinstance(v, Act) else v.value.shape for v in given]
+    rank = len(sizes[0])
+    axis %= rank
+    fits = all(pixels is not None for _, pixels in found) and {len(dims) for dims in sizes} == {rank}
+    if fits and axis == rank - 1 and len(found) == len(given):
+        return _beside(low, call, natural, found)
+    if not fits or axis == rank - 1 or len({(*dims[:axis], *dims[axis + 1 :]) for dims in sizes}) > 1:
+        kinds = ("a constant" if isinstance(v, Param) else "tokens" for v in given)
+        shapes = " and ".join(f"{kind} {list(dims)}" for kind, dims in zip(kinds, sizes, strict=True))
         raise call.error(
-            f"the op {call.op} of tokens is not supported; the nearest that is: a constant token before them"
+            f"the op {call.op} of {shapes} along dimension {axis} is not supported; the nearest that is: "
+            "tokens of as many features, and constant ones, one behind the other"
         )
-    x, pixels = vectors(low, call, x)
-    value, c = low.constant(call, first, "token").value, low.shape(x)[2]
-    straight = pixels is not None and np.array_equal(pixels.ravel(), np.arange(pixels.size))
-    if (
-        not straight
-        or axis % len(x.dims) != len(x.dims) - 2
-        or value.shape[-1:] != (c,)
-        or value.ndim != len(x.dims)
-    ):
-        raise call.error(
-            f"the op {call.op} of a constant {list(value.shape)} and tokens {list(x.dims)} along dimension "
-            f"{axis} is not supported; the nearest that is: a constant token before them"
-        )
-    lead = value.size // c
-    made = position.preceded(low, call, whole(low, x), first.name, value.reshape(lead, c))
-    dims = (*x.dims[:-2], x.dims[-2] + lead, c)
-    return view_of(low, made.tensor, np.arange(np.prod(dims)).reshape(dims))
+    return _one_behind_the_other(low, call, natural, found)
 
 
+Vectors = tuple[Act, np.ndarray | None]  # a view of a whole map, and the pixel of each of its vectors
+
+
+def _beside(low: Lowering, call: Call, natural: Natural, found: list[Vectors]) -> Act:
+    """Features behind those of the same tokens."""
+    pixels = found[0][1]
+    assert pixels is not None
+    sides = {low.shape(x)[:2] for x, _ in found}
+    if len(sides) > 1 or any(p is None or not np.array_equal(p, pixels) for _, p in found):
+        raise call.error(
+            f"the op {call.op} of the features of tokens in two orders is not supported; the nearest that "
+            "is: of tokens that stand in the same places"
+        )
+    maps = [whole(low, x) for x, _ in found]
+    made = natural(low, replace(call, args={"tensors": maps, "dim": 1}))
+    c = low.shape(made)[2]
+    return view_of(low, made.tensor, pixels[..., None] * c + np.arange(c))
+
+
+def _one_behind_the_other(low: Lowering, call: Call, natural: Natural, found: list[Vectors]) -> Act:
+    """Tokens of maps and constant ones; in memory the constants come first, whatever the view says."""
+    given, axis = call.args["tensors"], int(call.get("dim", 0))
+    c = low.shape(found[0][0])[2]
+    constants = [low.constant(call, v, "token").value.reshape(-1, c) for v in given if isinstance(v, Param)]
+    columns = []
+    for x, _ in found:
+        h, w, _ = low.shape(x)
+        columns.append(across_aten.relabelled(low, call, x, (h * w, 1, c)))
+    column, apart = columns[0], replace(call, builtin=False)
+    if len(columns) > 1:
+        column = natural(low, replace(apart, args={"tensors": columns, "dim": 2}))
+    if constants:
+        name = next(v.name for v in given if isinstance(v, Param))
+        column = position.preceded(low, call, whole(low, column), name, np.concatenate(constants))
+    of_maps, begin, behind, pixels = iter(found), 0, sum(map(len, constants)), []
+    for value in given:
+        if isinstance(value, Param):
+            count = value.value.size // c
+            pixels.append(begin + np.arange(count).reshape(value.value.shape[:-1]))
+            begin += count
+        else:
+            x, own = next(of_maps)
+            assert own is not None
+            pixels.append(behind + own)
+            behind += low.tensors[x.tensor].pixels
+    at = np.concatenate(pixels, axis=axis if axis >= 0 else axis + pixels[0].ndim + 1)
+    return view_of(low, column.tensor, at[..., None] * c + np.arange(c))
+
+
+WINDOWS = ("conv", "pool", "upsample", "cat")  # in the names of calls that read images alone
 SEEN = ("pad", "pool")  # in the names of calls that see to lines of pixels themselves
 ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "true_divide")
 REDUCTIONS = ("mean", "sum", "amax", "max")
