@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import torch
 from networks import Builder
 from test_executor import partly_trained, run_both
 from test_gradients import LEAST, cosines, everything
+from test_own_models import Own, read, save
 from test_parallel import assert_simulated, compiled, image_of
 from torch import nn
+from torch.nn import functional
 from torch_networks import images_for, randomise, torch_logits, write
 
 from microtrain.convert.emit.code import generate
@@ -22,6 +25,7 @@ from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph, Node
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import TABLE, channels, channels_aten
+from microtrain.convert.quantize.ptq import Choices, quantize_model
 from microtrain.convert.scheme import convolutions
 
 SIZE = 12
@@ -118,3 +122,29 @@ def test_maps_along_the_rows_are_those_of_pytorch(tmp_path: Path) -> None:
 def test_parts_of_a_map_beside_itself_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConvertError, match="of a tensor and itself is not supported"):
         load_model(write(Joined("with itself").eval(), tmp_path / "model.pt2", "exported"))
+
+
+LISTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "twice": lambda x: x[:, [0, 0, 1, 2, 3, 5, 4, 4]],
+    "three times": lambda x: x[:, [5, 1, 5, 2, 5, 0, 3, 4]],
+    "zeros behind": lambda x: functional.pad(x, (0, 0, 0, 0, 0, 2)),
+    "zeros in front": lambda x: functional.pad(x, (0, 0, 0, 0, 2, 0)),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_errors_of_all_copies_of_a_channel_are_added(name: str, tmp_path: Path) -> None:
+    """They were those of one copy: beside zeros that of the zeros, so that a channel learned nothing."""
+
+    def forward(net: Own, x: torch.Tensor) -> Any:
+        return net.head(functional.relu(net.b(LISTS[name](functional.relu(net.a(x))))).mean((2, 3)))
+
+    torch.manual_seed(1)
+    net = Own(forward, nn.Conv2d(3, 6, 3, 2), nn.Conv2d(8, 7, 3), head=nn.Linear(7, 4)).eval()
+    graph = read(save(net, (3, 16, 16), tmp_path / "net.pt2"), (3, 16, 16))
+    images = np.random.default_rng(1).integers(0, 256, (16, 16, 16, 3)).astype(np.uint8)
+    quantized = quantize_model(graph, images, Choices())
+    for errors, least in (("fp32", 0.9999), ("int8", 0.98)):
+        assert min(cosines(everything(quantized).graph, errors).values()) > least
+    trained = partly_trained(quantized, 4)
+    run_both(trained, NativeModel(generate(trained, "a test"), tmp_path), 3)

@@ -34,9 +34,8 @@ def beside(low: Lowering, call: Call, given: Act, widths: tuple[int, int], mode:
     if mode != "constant":
         return take(low, call, x, np.pad(np.arange(c), widths, mode=AROUND[mode]).tolist())  # type: ignore[call-overload]
     own = np.pad(np.ones(c, bool), widths)
-    wide = take(
-        low, replace(call, op="take", builtin=False), x, np.pad(np.arange(c), widths, "edge").tolist()
-    )
+    places, apart = np.pad(np.arange(c), widths, "edge").tolist(), replace(call, op="take", builtin=False)
+    wide = take(low, apart, x, places, (widths[0], widths[0] + c))  # behind those times 0 nothing comes back
     weight = np.where(own, 1.0, 0.0).astype(np.float32)[:, None, None]
     layer = frozen(low, call.node_name("channels"), weight, np.where(own, 0.0, value))
     made = low.emit(call, "dwconv2d", (wide,), (h, w, len(own)), layer=layer, window=Window(1, 1))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from microtrain.convert.ir import Clamp as Through
 from microtrain.convert.ir import Graph, Node, Shape
 from microtrain.convert.names import Names, identifier, number
 from microtrain.convert.reference import kernels as reference
@@ -17,6 +19,7 @@ from microtrain.convert.reference.kernels import Error
 from microtrain.convert.reference.numeric import f32, rint_s32, sat8
 from microtrain.convert.reference.windows import centred, requantized
 
+from . import joints
 from .bounds import no_integers
 from .channels_aten import CONCAT, CONCAT_ATEN, TAKE, TAKE_ATEN
 from .ctext import Table, struct
@@ -183,13 +186,46 @@ def _tables(graph: Graph, node: Node) -> Iterator[Table]:
 
 
 def _take_gradient(tape: Tape, node: Node, error: str | None) -> None:
-    """Nothing to the channels that were not taken."""
+    """Nothing to the channels that were not taken; to one that was taken often the sum over its copies.
+
+    Factors of the node: from which of its channels on, and up to which, there are errors; none: of all.
+    """
     if error is None:
         return
-    x = tape.graph.tensors[node.inputs[0]]
-    back = {channel: i for i, channel in enumerate(node.channels or ())}
-    channels = tuple(back.get(i, NO_CHANNEL) for i in range(x.channels))
-    tape.send(x.name, Node(ERROR, node.name, (error,), (), factors=(1.0,), channels=channels))
+    x, listed = tape.graph.tensors[node.inputs[0]], list(enumerate(node.channels or ()))
+    begin, end = (int(f) for f in node.factors or (0, len(listed)))
+    copies: list[dict[int, int]] = []  # channel of x -> place among those taken
+    for place, channel in listed[begin:end]:
+        free = next((copy for copy in copies if channel not in copy), None)
+        if free is None:
+            copies.append(free := {})
+        free[channel] = place
+    sent = [
+        Node(
+            ERROR,
+            node.name,
+            (error,),
+            (),
+            factors=(1.0,),
+            channels=tuple(copy.get(i, NO_CHANNEL) for i in range(x.channels)),
+        )
+        for copy in copies
+    ]
+    tape.send(x.name, _summed(tape, node, sent) if len(sent) > 1 else sent[0])
+
+
+def _summed(tape: Tape, node: Node, sent: list[Node]) -> Node:
+    """The node that makes the sum of what several make; all before it are appended."""
+    x, y = node.inputs[0], node.outputs[0]
+    names = [tape.tensor(f"copy:{y}.{i}", x, "error") for i in range(len(sent))]
+    for name, each in zip(names, sent, strict=True):
+        tape.append(replace(each, outputs=(name,), clamp=Through()))
+    total = names[0]
+    for i, name in enumerate(names[1:-1]):
+        out = tape.tensor(f"copy:{y}.sum{i}", x, "error")
+        tape.append(joints.summed(node.name, (total, name), (1.0, 1.0), out, Through()))
+        total = out
+    return joints.summed(node.name, (total, names[-1]), (1.0, 1.0), "", Through())
 
 
 def _taken(graph: Graph, node: Node, env: Values) -> np.ndarray:

@@ -47,13 +47,19 @@ def lower_concat(low: Lowering, call: Call) -> Act:
     return low.emit(call, CONCAT, tuple(maps), (*shapes[0][:2], c), dims=joined)
 
 
-def take(low: Lowering, call: Call, x: Act, channels: Sequence[int]) -> Act:
-    """Some of an image's channels, in any order."""
+def take(
+    low: Lowering, call: Call, x: Act, channels: Sequence[int], own: tuple[int, int] | None = None
+) -> Act:
+    """Some of an image's channels, in any order.
+
+    own  from which of them on, and up to which, errors come back; None: from all
+    """
     h, w, c = low.shape(x)
     if list(channels) == list(range(c)):
         return x
-    dims = (x.dims[0], len(channels), *x.dims[2:])
-    return low.emit(call, TAKE, (x,), (h, w, len(channels)), dims=dims, channels=tuple(channels))
+    dims, factors = (x.dims[0], len(channels), *x.dims[2:]), tuple(map(float, own or ()))
+    shape = (h, w, len(channels))
+    return low.emit(call, TAKE, (x,), shape, dims=dims, channels=tuple(channels), factors=factors)
 
 
 def of_channels(low: Lowering, call: Call) -> tuple[Act, int]:
