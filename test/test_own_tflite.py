@@ -39,6 +39,18 @@ def test_a_file_of_ones_own(make: Callable[[], Float], tmp_path: Path) -> None:
     assert np.ptp(wanted, axis=0).min() > 1e-3, "the logits say something"
 
 
+def test_logarithms_of_probabilities_at_the_end_are_left_out(tmp_path: Path) -> None:
+    """As a softmax is: the loss makes them of the logits."""
+    net = Float(6, 5, 2).conv(4, 3, 3).over("MEAN", 1, 2).linear(3)
+    path = net.op("LOG_SOFTMAX", (net.x,), net.shape, "LogSoftmaxOptions").file(tmp_path)
+    graph = load_model(path).graph
+    pixels = np.random.default_rng(1).integers(0, 256, (8, 6, 5, 2)).astype(np.uint8)
+    logits = run_float(graph, pixels).reshape(8, 3)
+    made = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    np.testing.assert_allclose(made, interpreted(path, pixels), atol=2e-5)
+    assert graph.nodes[-1].op == "head"
+
+
 def test_weights_over_each_moment_go_back(tmp_path: Path) -> None:
     """What a home makes of a layer's weights is what the file has."""
     homes = tflite_homes(each_moment().file(tmp_path))

@@ -272,6 +272,23 @@ def padded_first() -> Float:
     return net.conv(3, 1, 1).over("MEAN", 1, 2).linear(3)
 
 
+def more_channels() -> Float:
+    """Zeros in front of the channels and behind them, and channels that are mirrored."""
+    net = Float(6, 5, 2).conv(4, 3, 3)
+    widths = net.w.tensor("p", (4, 2), "int32", np.array([[0, 0], [0, 0], [0, 0], [1, 2]]))
+    net.op("PAD", (net.x, widths), (1, 4, 3, 7), "PadOptions").conv(4, 2, 2)
+    widths = net.w.tensor("p", (4, 2), "int32", np.array([[0, 0], [0, 0], [0, 0], [2, 1]]))
+    net.op("MIRROR_PAD", (net.x, widths), (1, 3, 2, 7), "MirrorPadOptions", Mode=0)
+    return net.conv(3, 1, 1).over("MEAN", 1, 2).linear(3)
+
+
+def log_shares() -> Float:
+    """Logarithms of probabilities of each pixel, which a layer reads."""
+    net = Float(6, 5, 2).conv(4, 3, 3, act=0)
+    net.op("LOG_SOFTMAX", (net.x,), net.shape, "LogSoftmaxOptions").conv(3, 2, 2, act=0)
+    return net.over("MEAN", 1, 2).linear(3)
+
+
 def attentive() -> Float:
     """Spatial attention: a map times what its channels' mean and maximum say of each pixel."""
     net = Float(9, 8, 2).conv(4, 3, 3)
@@ -339,6 +356,6 @@ def without_a_batch() -> Float:
 NETWORKS = (
     *(causal, last_moment, any_batch, one_slope, parts, from_offsets, each_moment, lone_norm, channels_first),
     *(gated, made_larger, averaged, smooth, cornered, lopsided, mirrored, mirrored_whole, padded_first),
-    *(attentive, differences, used_twice, resized, transposed, blocks, loudness),
+    *(attentive, more_channels, log_shares, differences, used_twice, resized, transposed, blocks, loudness),
     *(squeezed, repeated, without_a_batch),
 )
