@@ -131,6 +131,37 @@ def windows(net: Own, x: torch.Tensor) -> Any:
     return net.head(functional.hardtanh(net.b(net.a(y))).mean(1))
 
 
+def by_rows(net: Own, x: torch.Tensor) -> Any:
+    """Channels change places with rows, and with columns (DiCENet, triplet attention)."""
+    x = functional.relu(net.a(x))
+    y = net.b(x.permute(0, 2, 1, 3)).permute(0, 2, 1, 3)
+    z = net.c(x.permute(0, 3, 2, 1)).permute(0, 3, 2, 1)
+    return net.head(functional.relu(x + y + z).mean((2, 3)))
+
+
+def from_zeros(net: Own, x: torch.Tensor) -> Any:
+    """A layer and a ReLU in place make something of a cell's first state (DIANet, Huang et al. 2020)."""
+    x = net.a(x)
+    state = functional.relu_(net.b(torch.zeros_like(x.mean(-1))))
+    gate = torch.sigmoid(net.c(x.mean(-1)) + state)
+    return net.head(functional.relu(x * gate[..., None]).mean(-1))
+
+
+def listed(net: Own, x: torch.Tensor) -> Any:
+    """A layer reads some features, one of them twice (CondenseNet, Huang et al. 2018), of tokens as well."""
+    y = net.a(x.transpose(1, 2)).index_select(2, torch.tensor([4, 0, 0, 2, 5]))
+    return net.head(functional.relu(net.b(y)).mean(1)[:, [2, 0, 2, 1]])
+
+
+def of_blocks(net: Own, x: torch.Tensor) -> Any:
+    """Poolings as einops' Reduce has them: b c (h 2) (w 4) -> b c h w, the largest, the mean and the sum."""
+    x = net.a(x)
+    blocks = x.reshape(1, 6, 8, 2, 4, 4)
+    x = torch.cat([blocks.amax((3, 5)), blocks.permute(0, 1, 2, 4, 3, 5).mean((4, 5))], 1)
+    x = functional.relu(net.b(x)).flatten(2)
+    return net.head(x.reshape(1, 5, 16, 2).sum(3).amax(2))
+
+
 class Tokens(Own):
     """With two constant tokens of eight features."""
 
@@ -204,6 +235,23 @@ NETWORKS: dict[str, tuple[Make, tuple[int, ...]]] = {
         ),
         IMAGE,
     ),
+    "blocks": (
+        lambda: Own(of_blocks, nn.Conv2d(3, 6, 1), nn.Conv2d(12, 5, 1), head=nn.Linear(5, 4)),
+        IMAGE,
+    ),
+    "rows of channels": (
+        lambda: Own(
+            by_rows,
+            *(nn.Conv2d(3, 6, 3, 2), nn.Conv2d(7, 7, 3, padding=1), nn.Conv2d(7, 7, 1)),
+            head=nn.Linear(6, 4),
+        ),
+        IMAGE,
+    ),
+    "from zeros": (
+        lambda: Own(from_zeros, nn.Conv1d(3, 6, 3), nn.Linear(6, 6), nn.Linear(6, 6), head=nn.Linear(6, 4)),
+        SERIES,
+    ),
+    "listed": (lambda: Own(listed, nn.Linear(3, 6), nn.Linear(5, 3), head=nn.Linear(4, 4)), SERIES),
     "windows": (
         lambda: Own(windows, nn.LayerNorm(48), nn.Linear(48, 8), head=nn.Linear(8, 4)),
         IMAGE,

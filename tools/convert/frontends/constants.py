@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -316,6 +317,8 @@ ARGUMENTS: dict[str, str] = {
 def concerns(call: Call) -> bool:
     """Whether a call makes a constant of constants, in a way that is understood."""
     op = call.op
+    if op.endswith("_"):
+        return _is_ours(call.x) and concerns(replace(call, op=op.rstrip("_")))
     if op in MAKING:
         of_any = op.endswith("_like") or op.startswith("new_")
         known = (isinstance(call.x, Act | Param) or not of_any) and (op not in FRESH or _is_filled(call))
@@ -324,6 +327,11 @@ def concerns(call: Call) -> bool:
     given = given_to(call)
     plain = all(isinstance(v, Param | int | float | str | None) for v in given)
     return known and plain and (op in ARITHMETIC or any(isinstance(v, Param) for v in given))
+
+
+def _is_ours(value: Any) -> bool:
+    """Whether a constant was made here, and may be written: views of it in NumPy are those of PyTorch."""
+    return isinstance(value, Param) and value.computed and bool(value.value.flags.writeable)
 
 
 def _told(call: Call) -> dict[str, Any]:
@@ -358,6 +366,13 @@ def made(low: Lowering, call: Call) -> Param | list[Param]:
 
     Errors  LayerError where it is larger than MOST, or cannot be
     """
+    if call.op.endswith("_"):
+        found = made(low, replace(call, op=call.op.rstrip("_")))
+        if not isinstance(found, Param) or found.value.shape != call.x.value.shape:
+            raise call.error(f"{call.op} of a constant changes its shape; write it without changing in place")
+        call.x.value[...] = found.value
+        same: Param = call.x
+        return same
     constants = [v for v in given_to(call) if isinstance(v, Param)]
     name = weight_norm.plain(constants[0].name) if constants else call.node_name(call.op)
     views = call.op in VIEWS and not any(v.computed for v in constants)

@@ -150,6 +150,16 @@ def _each(function: Callable[..., np.ndarray]) -> Callable[[Step, Sequence[Array
     return lambda step, arrays: np.asarray(function(*_all(step, arrays)))
 
 
+def _gemm(step: Step, arrays: Sequence[Array]) -> np.ndarray:
+    """A linear layer, alpha * a @ b + beta * c, where a and b may be turned."""
+    (a, b), c, about = arrays[:2], arrays[2] if len(arrays) > 2 else None, step.attributes
+    assert a is not None and b is not None
+    a, b = a.T if about.get("transA") else a, b.T if about.get("transB") else b
+    _bounded(step, float(len(a)) * b.size * MOST / MOST_PRODUCTS)
+    made = about.get("alpha", 1.0) * (a @ b)
+    return np.asarray(made if c is None else made + about.get("beta", 1.0) * c, np.float32)
+
+
 def _clip(step: Step, arrays: Sequence[Array]) -> np.ndarray:
     x, least, most = (*arrays, None, None)[:3]
     assert x is not None
@@ -159,7 +169,7 @@ def _clip(step: Step, arrays: Sequence[Array]) -> np.ndarray:
 EACH: dict[str, Callable[..., np.ndarray]] = {
     **{name.capitalize(): function for name, function in OF_ONE.items()},
     "Exp": np.exp, "Log": np.log, "Abs": np.abs, "Neg": np.negative, "Reciprocal": np.reciprocal,
-    "Not": np.logical_not, "Sqrt": np.sqrt, "Pow": np.power, "Min": np.minimum, "Max": np.maximum,
+    "Relu": lambda x: np.maximum(x, 0), "Not": np.logical_not, "Sqrt": np.sqrt, "Pow": np.power, "Min": np.minimum, "Max": np.maximum,
     "And": np.logical_and, "Or": np.logical_or, "Less": np.less, "LessOrEqual": np.less_equal,
     "Greater": np.greater, "GreaterOrEqual": np.greater_equal, "Equal": np.equal, "Mod": np.mod,
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Where": np.where,
@@ -184,6 +194,7 @@ FOLDS: dict[str, Callable[[Step, Sequence[Array]], np.ndarray]] = {
     "Range": _range,
     "Tile": _tile,
     "MatMul": _product,
+    "Gemm": _gemm,
     "Conv": _conv,
     "Resize": _resize,
     "Clip": _clip,

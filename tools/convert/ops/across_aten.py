@@ -17,7 +17,7 @@ from microtrain.convert.lowering import Act, Call, Lowering, Param
 
 from .blocks_aten import blocks_of, frozen
 from .channels_aten import TAKE, shuffled, take
-from .tokens import pixels_of, places, sequence, settled, view_of, whole
+from .tokens import numbers, pixels_of, places, sequence, settled, view_of, viewed, whole
 from .unflatten_aten import of_vector
 
 DENSE, GROUPED = "conv2d", "gconv2d"
@@ -151,6 +151,10 @@ def as_image(low: Lowering, call: Call, x: Act) -> Act:
     x = settled(low, call, x) if c * h * w < np.prod(low.shape(x)) else x
     wanted = np.arange(h * w * c).reshape(h, w, c).transpose(2, 0, 1).reshape(x.dims)
     made = alike(low, call, x, wanted, (h, w, c))
+    if made is None and len(x.dims) == 4:  # rows that were channels, say: first what its channels are
+        moved, pixels = featured(low, call, viewed(x, np.moveaxis(numbers(low, x), 1, -1)))
+        seen = viewed(moved, np.moveaxis(numbers(low, moved), -1, 1))
+        made = None if pixels is None else alike(low, call, seen, wanted, (h, w, c))
     return x if made is None else Act(made.tensor, x.dims)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import WINDOW_MOST, Layer, Source, Tensor, Window
+from microtrain.convert.ir import WINDOW_MOST, Layer, Node, Source, Tensor, Window
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 
 from .channels_aten import TAKE
@@ -124,25 +124,25 @@ def settled(low: Lowering, call: Call, value: Any) -> Act:
         return settled(low, call, view_of(low, scaled.tensor, places(low, act)))
     h, w, c = low.shape(act)
     at = places(low, act)
-    if at.size == h * w * c:
+    if at.size == h * w * c and np.unique(at).size == at.size:
         return act
     if low.is_stand_in(act):  # how its numbers lie is not known
         return low.unknown(call, act.dims)
+    maker = low.maker(act.tensor)
+    listed = _listed(low, call, act, at) if maker is None or maker.op not in LAST else None
+    if listed is not None:
+        return listed
     if at.size == c and set((at // c).ravel()) == {0}:  # the first token
         window = Window(1, 1, more_h=1 - h, more_w=1 - w)
         made = low.emit(call, AVERAGE, (act,), (1, 1, c), window=window)
         return view_of(low, made.tensor, at)
-    maker = low.maker(act.tensor)
     last = np.array_equal(np.sort(at, axis=None), (h - 1) * c + np.arange(c))
     if last and maker is not None and maker.op in LAST:
         call, x = replace(call, module=maker.name), Act(maker.inputs[0], ())
         made = low.emit(call, LAST[maker.op], (x,), (1, 1, c), window=maker.window, factors=maker.factors)
         return view_of(low, made.tensor, at % c)
-    if np.unique(at).size < at.size:  # places that are not kept (recurrent_aten.layers)
-        raise call.error(
-            f"the op {call.op} of what an inner layer of several leaves is not supported; the nearest that "
-            "is: of what the last one leaves"
-        )
+    if np.unique(at).size < at.size:
+        raise call.error(f"the op {call.op} of {_repeated(maker)}")
     kept = np.unique(at % c)
     if np.unique(at // c).size == 1:
         token = view_of(low, _one_token(low, call, act, int(at.flat[0]) // c).tensor, np.arange(c))
@@ -157,6 +157,30 @@ def settled(low: Lowering, call: Call, value: Any) -> Act:
         act = _tokens(low, call, act, pixels)
         at = np.searchsorted(pixels, at // c) * c + at % c
     return _some(low, call, act, at) if kept.size < c else view_of(low, act.tensor, at)
+
+
+def _repeated(maker: Node | None) -> str:
+    """Why places of a view that stand there twice are refused: recurrent_aten.layers has no other for states
+    that are not kept."""
+    if maker is not None and maker.op in LAST:
+        return (
+            "what an inner layer of several leaves is not supported; the nearest that is: of what the last "
+            "one leaves"
+        )
+    return "tokens that stand there twice is not supported; the nearest that is: of each of them once"
+
+
+def _listed(low: Lowering, call: Call, act: Act, at: np.ndarray) -> Act | None:
+    """The features that a view lists, in its order, some of them more than once, the same of each token; None
+    of any other view."""
+    h, w, c = low.shape(act)
+    channels, pixels = at.reshape(-1, at.shape[-1])[0] % c, at[..., 0] // c
+    if pixels.size != h * w or np.unique(pixels).size < h * w:
+        return None
+    if not np.array_equal(at, pixels[..., None] * c + channels):
+        return None
+    made = low.emit(call, TAKE, (act,), (h, w, channels.size), channels=tuple(channels.tolist()))
+    return view_of(low, made.tensor, pixels[..., None] * channels.size + np.arange(channels.size))
 
 
 def _some(low: Lowering, call: Call, act: Act, at: np.ndarray) -> Act:

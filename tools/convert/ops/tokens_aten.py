@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from .multiply import glu
 from .normalise_aten import normalised
 from .token_images_aten import as_image, is_image, is_other, is_row, is_sequence
 from .tokens import (
+    MOST_NUMBERS,
     again,
     cut,
     numbers,
@@ -64,6 +66,8 @@ def concerns(low: Lowering, call: Call) -> bool:
     if any(word in op for word in WINDOWS) and any(is_other(low, a) for a in acts):
         return True
     if op in (*REDUCTIONS, *ARITHMETIC) and any(is_last(a) and low.shape(a)[:2] == (1, 1) for a in acts):
+        return True
+    if op in REDUCTIONS and blocks_under(low, call) is not None:
         return True
     if op == "linear":
         return len(x.dims) > 2
@@ -141,7 +145,9 @@ def layer_norm(low: Lowering, call: Call, natural: Natural) -> Act:
 
 
 def over_tokens(low: Lowering, call: Call, natural: Natural) -> Any:
-    """The mean, the sum or the maximum over all tokens."""
+    """The mean, the sum or the maximum over all tokens, or over blocks of pixels."""
+    if (blocks := blocks_under(low, call)) is not None:
+        return _pooled(low, call, natural, blocks)
     x = settled(low, call, call.x)
     rank, at, (_, _, c) = len(x.dims), places(low, x), low.shape(x)
     given = call.get("dim", None)
@@ -171,6 +177,58 @@ def over_tokens(low: Lowering, call: Call, natural: Natural) -> Any:
     alone = replace(call, op="amax" if call.op == "max" else call.op, args=args)
     found = view_of(low, natural(low, alone).tensor, np.arange(c).reshape(dims))
     return (found, None) if call.op == "max" else found
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Blocks of pixels of a map, side by side, which a call makes one number each of.
+
+    at  where each number of the result stands in the map of one pixel a block
+    """
+
+    rows: int
+    columns: int
+    at: np.ndarray
+
+
+def blocks_under(low: Lowering, call: Call) -> Blocks | None:
+    """What a mean, a sum or a maximum over axes of a view is over, as einops' Reduce has poolings; None where
+    it is another."""
+    x, given, rank = call.x, call.get("dim", None), len(call.x.dims)
+    axes = sorted({int(a) % rank for a in ([given] if isinstance(given, int) else given or [])})
+    h, w, c = low.shape(x)
+    size = math.prod(x.dims)
+    split = x.order is not None or rank > 4 or is_other(low, x)
+    if not axes or not split or x.factor != 1 or x.pad or x.half or low.is_stand_in(x):
+        return None
+    if size != h * w * c or size > MOST_NUMBERS:
+        return None
+    over = math.prod(x.dims[a] for a in axes)
+    at = np.moveaxis(places(low, x), axes, range(-len(axes), 0)).reshape(-1, over)
+    first = at.min(axis=1)
+    within = at[0] - first[0]
+    rows, columns = int(within.max()) // c // w + 1, int((within // c % w).max()) + 1
+    block = ((np.arange(rows)[:, None] * w + np.arange(columns)) * c).ravel()
+    row, column = first // c // w, first // c % w
+    plain = block.size == over and bool((np.sort(at - first[:, None], axis=1) == block).all())
+    if not plain or over in (1, h * w) or (row % rows).any() or (column % columns).any():
+        return None
+    made = (row // rows * (w // columns) + column // columns) * c + first % c
+    keep = call.get("keepdim", False)
+    dims = [1 if a in axes else d for a, d in enumerate(x.dims) if keep or a not in axes]
+    return Blocks(rows, columns, made.reshape(dims))
+
+
+def _pooled(low: Lowering, call: Call, natural: Natural, blocks: Blocks) -> Any:
+    """A pooling of windows side by side."""
+    name = call.op.rstrip("_")
+    sides = [blocks.rows, blocks.columns]
+    pool = "avg_pool2d" if name in ("mean", "sum") else "max_pool2d"
+    args = {"self": whole(low, call.x), "kernel_size": sides, "stride": sides}
+    if name == "sum":
+        args["divisor_override"] = 1
+    found = view_of(low, natural(low, replace(call, op=pool, args=args)).tensor, blocks.at)
+    return (found, None) if name == "max" else found
 
 
 def _over_channels(low: Lowering, call: Call, natural: Natural, x: Act, pixels: np.ndarray) -> Any:
