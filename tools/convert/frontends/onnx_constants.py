@@ -169,7 +169,8 @@ def _clip(step: Step, arrays: Sequence[Array]) -> np.ndarray:
 EACH: dict[str, Callable[..., np.ndarray]] = {
     **{name.capitalize(): function for name, function in OF_ONE.items()},
     "Exp": np.exp, "Log": np.log, "Abs": np.abs, "Neg": np.negative, "Reciprocal": np.reciprocal,
-    "Relu": lambda x: np.maximum(x, 0), "Not": np.logical_not, "Sqrt": np.sqrt, "Pow": np.power, "Min": np.minimum, "Max": np.maximum,
+    "Relu": lambda x: np.maximum(x, 0),
+    "Not": np.logical_not, "Sqrt": np.sqrt, "Pow": np.power, "Min": np.minimum, "Max": np.maximum,
     "And": np.logical_and, "Or": np.logical_or, "Less": np.less, "LessOrEqual": np.less_equal,
     "Greater": np.greater, "GreaterOrEqual": np.greater_equal, "Equal": np.equal, "Mod": np.mod,
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Where": np.where,
