@@ -143,7 +143,7 @@ def from_zeros(net: Own, x: torch.Tensor) -> Any:
     """A layer and a ReLU in place make something of a cell's first state (DIANet, Huang et al. 2020)."""
     x = net.a(x)
     state = functional.relu_(net.b(torch.zeros_like(x.mean(-1))))
-    gate = torch.sigmoid(net.c(x.mean(-1)) + state)
+    gate = functional.hardtanh(net.c(x.mean(-1)) + state)
     return net.head(functional.relu(x * gate[..., None]).mean(-1))
 
 
@@ -160,6 +160,14 @@ def of_blocks(net: Own, x: torch.Tensor) -> Any:
     x = torch.cat([blocks.amax((3, 5)), blocks.permute(0, 1, 2, 4, 3, 5).mean((4, 5))], 1)
     x = functional.relu(net.b(x)).flatten(2)
     return net.head(x.reshape(1, 5, 16, 2).sum(3).amax(2))
+
+
+def each_sensor(net: Own, x: torch.Tensor) -> Any:
+    """The same layers for each sensor, which are a batch (EEGSimpleConv, SignalJEPA)."""
+    y = functional.pad(x.reshape(3, 30), (2, 1))[:, None]
+    y = functional.max_pool1d(functional.relu(net.b(net.a(y))), 2)
+    y = functional.relu(net.c(functional.pad(y, (1, 1))).transpose(1, 2).reshape(1, 3, -1))
+    return net.head(torch.cat([net.d(y).mean(-1), net.b(net.a(x.view(3, 1, 30))).mean(2).view(1, 12)], 1))
 
 
 class Tokens(Own):
@@ -238,6 +246,14 @@ NETWORKS: dict[str, tuple[Make, tuple[int, ...]]] = {
     "blocks": (
         lambda: Own(of_blocks, nn.Conv2d(3, 6, 1), nn.Conv2d(12, 5, 1), head=nn.Linear(5, 4)),
         IMAGE,
+    ),
+    "each sensor": (
+        lambda: Own(
+            each_sensor,
+            *(nn.Conv1d(1, 4, 5, 2), nn.BatchNorm1d(4), nn.Conv1d(4, 2, 3), nn.Conv1d(3, 5, 3)),
+            head=nn.Linear(17, 4),
+        ),
+        SERIES,
     ),
     "rows of channels": (
         lambda: Own(

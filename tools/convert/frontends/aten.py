@@ -18,6 +18,7 @@ from microtrain.convert.nearest import NO_NORM, unsupported
 from microtrain.convert.ops import (
     TABLE,
     attention_aten,
+    batches_aten,
     blocks_aten,
     channels_aten,
     columns_aten,
@@ -70,6 +71,8 @@ def _lower(low: Lowering, call: Call) -> Any:
         return expanded_aten.lower(low, call, _lower)
     if stack_aten.concerns(low, call):
         return stack_aten.lower(low, call, _lower)
+    if batches_aten.concerns(low, call):
+        return batches_aten.lower(low, call, _lower)
     if _reads(call):
         call = of_half(low, call if call.op in TAKES_PADDING else settled(low, call))
     call = unflatten_aten.made(low, call)
