@@ -57,7 +57,7 @@ def of_all_sizes(net: Own, x: torch.Tensor) -> Any:
 def in_two_shapes(net: Own, x: torch.Tensor) -> Any:
     """Each sensor by itself beside all of them, both of the input (XCM, Fauvel et al. 2021)."""
     y = functional.relu(net.b(functional.relu(net.a(x.unsqueeze(1))))).squeeze(1)
-    z = functional.relu(net.d(functional.relu(net.c(x))))
+    z = functional.relu(net.d(functional.relu(net.c(functional.pad(x, (3, 3))))))
     return net.head(functional.relu(torch.cat([y, z], 1)).mean(-1))
 
 
@@ -196,7 +196,7 @@ NETWORKS: dict[str, tuple[Make, tuple[int, ...]]] = {
         lambda: Own(
             in_two_shapes,
             *(nn.Conv2d(1, 5, (1, 7), padding="same"), nn.Conv2d(5, 1, 1)),
-            *(nn.Conv1d(3, 5, 7, padding="same"), nn.Conv1d(5, 1, 1)),
+            *(nn.Conv1d(3, 5, 7), nn.Conv1d(5, 1, 1)),
             head=nn.Linear(4, 4),
         ),
         SERIES,

@@ -39,7 +39,7 @@ from .onnx_file import OnnxGraph, Step, read_onnx_file
 from .onnx_gelu import gelus
 from .onnx_norm_pieces import norms as pieces_of_norms
 from .onnx_transposed import conv_transpose
-from .onnx_values import WEIGHTED, Label, Parts, Turned, Value, Walker, as_last, channels_first
+from .onnx_values import WEIGHTED, Label, Turned, Value, Walker, as_last, channels_first
 from .returned import returned
 
 LABELS = (  # behind the logits
@@ -286,9 +286,7 @@ class _Walk(Walker):
         if step.domain:
             instead = OF_SCIKIT_LEARN if step.domain == LEARNED else PLAIN
             raise LayerError(f"layer {step.name}", f"{step.domain}.{step.op} is not supported; {instead}")
-        if step.op in FOLDS and not any(
-            isinstance(v, Act | Turned | Scores | Length | Expanded | Parts | Piece | Stacked) for v in values
-        ):
+        if step.op in FOLDS and all(v is None or isinstance(v, Param) for v in values):
             return self._constant(step, values)
         if step.op == "Shape" and isinstance(x := tokens.seen(self, step, values[0]), Act):
             return Param(step.name, np.array(x.dims, np.int64))

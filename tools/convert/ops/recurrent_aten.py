@@ -138,9 +138,12 @@ def _rows(low: Lowering, call: Call, value: Any, first: bool) -> tuple[Act, np.n
     x = sequence(low, call, value)
     at, (h, w, c) = places(low, x), low.shape(x)
     if at.ndim != 3 or at.shape[0 if first else 1] != 1:
+        kinds = (
+            "[batch, time, features]" if first else "[time, batch, features], as batch_first=False has it,"
+        )
         raise call.error(
-            f"{call.op} of a tensor of shape {list(x.dims)} is not supported; the nearest that is: of one "
-            "[1, time, features]"
+            f"{call.op} of a tensor of shape {list(x.dims)} {kinds} is not supported; the nearest that "
+            "is: one of a batch of 1"
         )
     lines = at.reshape(max(at.shape[:2]), -1)
     order = lines[0]

@@ -63,7 +63,7 @@ def concerns(low: Lowering, call: Call) -> bool:
     op, x = call.op.rstrip("_"), acts[0]
     if any(is_row(low, a) for a in acts) and not any(word in op for word in SEEN):
         return True
-    if any(word in op for word in WINDOWS) and any(is_other(low, a) for a in acts):
+    if any(word in op for word in WINDOWS) and any(is_other(low, a) and not is_row(low, a) for a in acts):
         return True
     if op in (*REDUCTIONS, *ARITHMETIC) and any(is_last(a) and low.shape(a)[:2] == (1, 1) for a in acts):
         return True
@@ -330,7 +330,7 @@ def _one_behind_the_other(low: Lowering, call: Call, natural: Natural, found: li
     return view_of(low, column.tensor, at[..., None] * c + np.arange(c))
 
 
-WINDOWS = ("conv", "pool", "upsample", "cat")  # in the names of calls that read images alone
+WINDOWS = ("conv", "pool", "pad", "upsample", "cat")  # in the names of calls that read images alone
 SEEN = ("pad", "pool")  # in the names of calls that see to lines of pixels themselves
 ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "true_divide")
 REDUCTIONS = ("mean", "sum", "amax", "max")
