@@ -317,6 +317,41 @@ def test_a_turn_of_more_rows_than_a_window_has_is_several(tmp_path: Path) -> Non
     assert sum(graph.layers[node.layer or ""].weight.size for node in turns) == 15 * 15 + 75 * 5 + 300 * 4
 
 
+def test_views_of_constants_are_changed_with_them(tmp_path: Path) -> None:
+    """In place, as in PyTorch: a part of a table is the table's, a clone of it is not."""
+
+    def forward(net: Own, x: torch.Tensor) -> Any:
+        table = net.b(torch.zeros(3, 6))
+        kept, part = table.clone(), table[1]
+        part.mul_(2.0).relu_()
+        table.flip(0).exp_()
+        return net.head(functional.relu(net.a(x)).mean(-1) + (table + kept).sum(0))
+
+    torch.manual_seed(3)
+    net = randomise(Own(forward, nn.Conv1d(3, 6, 3), nn.Linear(6, 6), head=nn.Linear(6, 4)), 3)
+    pixels = np.random.default_rng(4).integers(0, 256, (4, *SERIES)).astype(np.uint8)
+    with torch.no_grad():
+        wanted = np.concatenate([net(torch.tensor(p / np.float32(255))[None]).numpy() for p in pixels])
+    for suffix in (".pt2", ".pt"):
+        graph = read(save(net, SERIES, tmp_path / f"net{suffix}"), SERIES)
+        images = np.moveaxis(pixels, 1, -1).reshape(-1, 30, 1, 3)
+        assert (
+            np.abs(run_float(graph, images).reshape(wanted.shape) - wanted).max()
+            < 1e-5 * np.abs(wanted).max()
+        )
+
+
+def test_what_is_no_number_inside_a_network_is_a_sentence(tmp_path: Path) -> None:
+    """A layer can make what no sample is."""
+
+    def forward(net: Own, x: torch.Tensor) -> Any:
+        return net.head(torch.nan_to_num(torch.log(net.a(x))).mean(-1))
+
+    net = Own(forward, nn.Conv1d(3, 2, 3), head=nn.Linear(2, 4))
+    with pytest.raises(ConvertError, match="the op nan_to_num is not supported"):
+        read(save(net.eval(), SERIES, tmp_path / "net.pt2"), SERIES)
+
+
 def test_what_is_stacked_is_named_where_another_map_is_multiplied_with_it(tmp_path: Path) -> None:
     def forward(net: Own, x: torch.Tensor) -> Any:
         y = net.a(x)

@@ -127,7 +127,8 @@ SHAPES: dict[str, Rule] = {  # the same numbers, seen otherwise
     "flatten": _flat,
     **dict.fromkeys(("expand", "broadcast_to"), lambda call: _expanded(_x(call), sizes(call))),
     "slice": _part,
-    "select": lambda call: np.take(_x(call), int(call.args["index"]), int(call.args["dim"])),
+    "select": lambda call: np.moveaxis(_x(call), int(call.args["dim"]), 0)[int(call.args["index"])],
+    "clone": lambda call: np.array(_x(call)),
     "permute": lambda call: _x(call).transpose([int(d) for d in call.args["dims"]]),
     **dict.fromkeys(("transpose", "t"), _swapped),
     **dict.fromkeys(("to", "_to_copy", "float", "type_as"), lambda call: _cast(call)),
@@ -139,6 +140,7 @@ VIEWS = {*SHAPES} - {
     *TURNS,
     "slice",
     "select",
+    "clone",
     "expand",
     "broadcast_to",
 }  # which keep all numbers in their order
@@ -247,7 +249,7 @@ OTHERS: dict[str, Rule] = {
     "meshgrid": _grid,
     "cumsum": lambda call: np.cumsum(_x(call), int(call.args["dim"])),
     **dict.fromkeys(("clamp", "clip", "clamp_min"), _bounded),
-    "flip": lambda call: np.flip(_x(call), call.args["dims"]),
+    "flip": lambda call: np.flip(_x(call), call.args["dims"]).copy(),
     "roll": lambda call: np.roll(_x(call), call.args["shifts"], call.args.get("dims") or None),
     **dict.fromkeys(("outer", "ger"), lambda call: np.outer(_x(call), _array(call.args.get("vec2")))),
     **dict.fromkeys(("matmul", "mm", "bmm"), _product),
@@ -330,7 +332,7 @@ def concerns(call: Call) -> bool:
 
 
 def _is_ours(value: Any) -> bool:
-    """Whether a constant was made here, and may be written: views of it in NumPy are those of PyTorch."""
+    """Whether a constant was made here, and may be written: all SHAPES share memory where PyTorch's do."""
     return isinstance(value, Param) and value.computed and bool(value.value.flags.writeable)
 
 

@@ -197,15 +197,22 @@ def _log_of_sum(made: Calls, call: Call) -> Any:
     return found if call.get("keepdim", False) else made("squeeze", found, dim=axes)
 
 
+def _of_the_input(low: Lowering, call: Call) -> bool:
+    return isinstance(call.x, Act) and low.is_input(call.x)
+
+
 def _never(made: Calls, call: Call) -> Param:
-    """Which numbers are no numbers, or infinite: none of those that a sample makes."""
+    """Which numbers are no numbers, or infinite: none of a sample's."""
     return Param(call.node_name(call.op), np.zeros(call.x.dims, np.bool_), computed=True)
 
 
 def _by_no_mask(low: Lowering, call: Call) -> bool:
-    masks = [call.args.get("mask"), *call.args.get("indices", [])]
-    return isinstance(call.x, Act) and all(
-        m is None or (isinstance(m, Param) and m.value.dtype == np.bool_ and not m.value.any()) for m in masks
+    given = [call.args.get("mask"), *call.get("indices", [])]
+    masks = [m for m in given if m is not None]
+    return (
+        isinstance(call.x, Act)
+        and bool(masks)
+        and all(isinstance(m, Param) and m.value.dtype == np.bool_ and not m.value.any() for m in masks)
     )
 
 
@@ -291,8 +298,8 @@ RULES = (
     Rule(("addcmul", "addcdiv"), _among_maps, _plus_product),
     Rule(("softplus",), _has_beta, _softplus),
     Rule(("where",), _among_maps, _where),
-    Rule(("isnan", "isinf"), _of_a_map, _never),
-    Rule(("nan_to_num",), _of_a_map, _as_it_is),
+    Rule(("isnan", "isinf"), _of_the_input, _never),
+    Rule(("nan_to_num",), _of_the_input, _as_it_is),
     Rule(("masked_fill", "index_put"), _by_no_mask, _as_it_is),
     Rule(("masked_fill",), _among_maps, _masked),
     Rule(NORMS, _of_a_map, _norm),

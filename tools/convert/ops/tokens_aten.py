@@ -326,7 +326,7 @@ def _one_behind_the_other(low: Lowering, call: Call, natural: Natural, found: li
             assert own is not None
             pixels.append(behind + own)
             behind += low.tensors[x.tensor].pixels
-    at = np.concatenate(pixels, axis=axis if axis >= 0 else axis + pixels[0].ndim + 1)
+    at = np.concatenate(pixels, axis=axis % (pixels[0].ndim + 1))
     return view_of(low, column.tensor, at[..., None] * c + np.arange(c))
 
 
