@@ -39,6 +39,7 @@ class Guest(ctypes.Structure):
         ("left", ctypes.c_int64),
         ("end", ctypes.c_uint64),
         ("counting", ctypes.c_uint64),
+        ("runs", ctypes.c_void_p),
         ("readable", ctypes.c_void_p),
         ("writable", ctypes.c_void_p),
     ]
@@ -79,6 +80,7 @@ class Both:
             source(Translator(read, dict.fromkeys(labels, 0)).functions(spans, spans)), False, library
         )
         self._library = ctypes.CDLL(str(library))
+        self._runs = (ctypes.c_uint64 * ctypes.c_uint32.in_dll(self._library, "translation_blocks").value)()
         table = ctypes.cast(
             ctypes.c_void_p.in_dll(self._library, "translation"), ctypes.POINTER(TranslatedFunction)
         )
@@ -101,6 +103,7 @@ class Both:
 
     def translated(self, number: int, state: State) -> State:
         guest = Guest(pc=self.starts[number], left=10_000, readable=ctypes.addressof(self._readable))
+        guest.runs = ctypes.addressof(self._runs)
         guest.writable = ctypes.addressof(self._writable)
         guest.r[:], guest.s[:], guest.fpflags = state.core, state.single, state.fpflags
         flags = state.flags

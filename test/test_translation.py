@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -335,3 +336,24 @@ def test_a_translation_is_kept_for_the_next_board(example: Built) -> None:
         device.train(image, 0)
         device.train(image, 0)
         assert board.engine.translated > 0, when
+
+
+@pytest.mark.usefixtures("early")
+def test_boards_of_one_firmware_count_each_for_itself(example: Built) -> None:
+    """They share the code that was compiled, and run at the same time."""
+    image = np.zeros(read_plan(example.folder / "plan.json").input.shape, np.uint8)
+    alone = session(example.elf, image, Translate.AT_ONCE).board
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda _: session(example.elf, image, Translate.AT_ONCE).board, range(2)))
+    for board in found:
+        assert board.profile() == alone.profile()
+
+
+@pytest.mark.usefixtures("early")
+def test_a_damaged_translation_is_made_anew(
+    example: Built, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(speedup.Speedup, "_place", lambda self, caches: tmp_path / "translated.so")
+    (tmp_path / "translated.so").write_bytes(b"no library")
+    board = session(example.elf, np.zeros((32, 32, 1), np.uint8), Translate.AT_ONCE).board
+    assert board.engine.translated > 0

@@ -341,7 +341,10 @@ class Engine:
             return
         if self._watched or self._until_reset:
             self._forget_translation()
-        elif address := self._speedup.look(self._ran, self.counters[0], bool(self.state.caches_on)):
+        elif library := self._speedup.look(self._ran, self.counters[0], bool(self.state.caches_on)):
+            self._runs = (ctypes.c_uint64 * ctypes.c_uint32.in_dll(library, "translation_blocks").value)()
+            self.state.runs = ctypes.addressof(self._runs)
+            address = ctypes.addressof(ctypes.c_byte.in_dll(library, "translation"))
             self._library.native_install(self.state, address)
 
     @property

@@ -134,6 +134,7 @@ struct native {
     struct spi spi;
     struct flash flash;
     const struct translation *translation; /* code that runs without Unicorn, or NULL */
+    uint64_t *runs;                        /* of its blocks, since they were last taken over */
     uint16_t *owners;                      /* by halfword of flash: 1 + the function of a block of it, or 0 */
     uint8_t **readable, **writable;        /* for translated code: by page of all addresses, memory or NULL */
     uint32_t resumed;                      /* 1 + an address within a block that has been counted, or 0 */

@@ -166,6 +166,7 @@ class NativeState(ctypes.Structure):
         ("spi", SpiState),
         ("flash", FlashState),
         ("translation", Pointer),
+        ("runs", Pointer),
         ("owners", Pointer),
         ("readable", Pointer),
         ("writable", Pointer),

@@ -64,8 +64,8 @@ class Speedup:
         self._made: Path | None = None
         self._library: ctypes.CDLL | None = None
 
-    def look(self, ran: int, counters: Counters, caches: bool) -> int | None:
-        """The address of the `struct translation` when it is there, once; to be asked now and then.
+    def look(self, ran: int, counters: Counters, caches: bool) -> ctypes.CDLL | None:
+        """The compiled translation when it is there, once; to be asked now and then.
 
         ran   instructions so far
         """
@@ -80,8 +80,12 @@ class Speedup:
             self._begin(counters, caches)
         if self._made is None:
             return None
-        self._library = ctypes.CDLL(str(self._made))
-        return ctypes.addressof(ctypes.c_byte.in_dll(self._library, "translation"))
+        try:
+            self._library = ctypes.CDLL(str(self._made))
+        except OSError:  # damaged: made anew when it is due
+            self._made.unlink(missing_ok=True)
+            self._made = None
+        return self._library
 
     def _begin(self, counters: Counters, caches: bool) -> None:
         wanted, sizes = hot(self._functions, counters)

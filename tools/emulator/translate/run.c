@@ -81,7 +81,7 @@ static void fill_guest(struct native *n, void *uc, struct guest *g)
     g->nf = psr, g->zf = ~psr & 1u << 30, g->cf = psr >> 29 & 1u, g->vf = psr << 3, g->qf = psr >> 27 & 1u;
     g->fpflags = get(n, uc, n->reg.fpscr) & 0xF0000000u;
     map_sram(n);
-    g->readable = n->readable, g->writable = n->writable;
+    g->runs = n->runs, g->readable = n->readable, g->writable = n->writable;
     g->watching = n->call_count != 0;
     g->counting = (uint64_t)counts(n);
 }
@@ -105,11 +105,11 @@ static void take_over(struct native *n)
 {
     const struct translation *t = n->translation;
     for (uint32_t k = 0; k < t->block_count; k++) {
-        if (t->runs[k] != 0) {
+        if (n->runs[k] != 0) {
             uint32_t i = (t->blocks[k].address - n->base[FLASH]) >> 1;
-            n->entries[FLASH][i] += t->runs[k];
-            n->retired[FLASH][i] += t->runs[k] * (t->blocks[k].note & BLOCK_COUNT);
-            t->runs[k] = 0;
+            n->entries[FLASH][i] += n->runs[k];
+            n->retired[FLASH][i] += n->runs[k] * (t->blocks[k].note & BLOCK_COUNT);
+            n->runs[k] = 0;
         }
     }
 }

@@ -37,7 +37,6 @@ def source(functions: Sequence[Function]) -> str:
     return "\n".join(
         (
             '#include "guest.h"',
-            f"static uint64_t runs[{len(rows)}];",
             *texts,
             "static const struct translated_function functions[] = {",
             *(f"{{{f.start:#x}u, {f.end:#x}u, f_{f.start:x}}}," for f in functions),
@@ -46,8 +45,9 @@ def source(functions: Sequence[Function]) -> str:
             *rows,
             "};",
             "const struct translation translation = {",
-            f"functions, blocks, runs, {len(functions)}u, {len(rows)}u, CACHES",
+            f"functions, blocks, {len(functions)}u, {len(rows)}u, CACHES",
             "};",
+            f"const uint32_t translation_blocks = {len(rows)}u;",
             "",
         )
     )
@@ -65,6 +65,7 @@ def _function(function: Function, first: int) -> str:
             "{",
             *(f"uint32_t {name} = g->{_field(name)};" for name in kept),
             "uint8_t *const *readable = g->readable, *const *writable = g->writable;",
+            "uint64_t *const runs = g->runs;",
             "int64_t left = g->left;",
             "uint64_t counting = g->counting, at = 0;",
             "(void)n, (void)readable, (void)writable;",

@@ -15,6 +15,7 @@ struct guest {
     uint32_t watching;                          /* calls are watched */
     int64_t left;                               /* instructions until it must stop */
     uint64_t end, counting;                     /* what `thread` will be then; 1: blocks are counted, 0: they are not */
+    uint64_t *runs;                             /* of each block */
     uint8_t *const *readable, *const *writable; /* by page of the address space: the host's view, or NULL */
 };
 
@@ -31,7 +32,6 @@ struct translated_block {
 struct translation {
     const struct translated_function *functions;
     const struct translated_block *blocks;
-    uint64_t *runs;                               /* of each block, since they were last taken over */
     uint32_t function_count, block_count, caches; /* caches: 1: it models them */
 };
 
