@@ -13,7 +13,7 @@ import unicorn
 from elftools.elf.elffile import ELFFile
 from unicorn import arm_const as arm
 
-from microtrain.emulator import speedup
+from microtrain.emulator.translate import build
 from microtrain.emulator.translate.blocks import Span, Translator
 from microtrain.emulator.translate.source import source
 
@@ -76,7 +76,7 @@ class Both:
         read = lambda address, size: self.code[address - FLASH : address - FLASH + size]  # noqa: E731
         spans = [Span(start, size) for start, size in zip(self.starts, sizes, strict=True)]
         library = folder / "translated.so"
-        speedup.build(
+        build.build(
             source(Translator(read, dict.fromkeys(labels, 0)).functions(spans, spans)), False, library
         )
         self._library = ctypes.CDLL(str(library))

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from emulator_firmware import ask, booted, build
@@ -81,7 +82,7 @@ def same_again(elf: Path, **options: bool) -> bool:
 
 
 @pytest.mark.parametrize("options", [{}, {"strict": True}, {"caches": True}, {"paced": True}], ids=str)
-def test_a_board_switched_on_again_is_as_new(elf: Path, options: dict[str, bool]) -> None:
+def test_a_board_switched_on_again_is_as_new(elf: Path, options: dict[str, Any]) -> None:
     assert same_again(elf, **options)
 
 

@@ -15,9 +15,10 @@ from guest import FLASH, SRAM, Both, drawn
 from microtrain.base.errors import Error
 from microtrain.base.plan import read_plan
 from microtrain.device.client import Device
-from microtrain.emulator import Board, EmulatedPort, speedup
-from microtrain.emulator.speedup import Translate
+from microtrain.emulator import Board, EmulatedPort
+from microtrain.emulator.translate import build
 from microtrain.emulator.translate.blocks import Span, Translator
+from microtrain.emulator.translate.build import Translate, Translation
 from microtrain.emulator.translate.rules import RULES
 
 STATES = 12  # of each instruction
@@ -252,7 +253,7 @@ def session(elf: Path, image: np.ndarray, when: Translate, caches: bool = False)
 
 @pytest.fixture
 def early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speedup, "SHORT", 1_000_000)
+    monkeypatch.setattr(build, "SHORT", 1_000_000)
 
 
 @pytest.mark.parametrize("caches", [False, True], ids=["", "caches"])
@@ -353,7 +354,7 @@ def test_boards_of_one_firmware_count_each_for_itself(example: Built) -> None:
 def test_a_damaged_translation_is_made_anew(
     example: Built, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(speedup.Speedup, "_place", lambda self, caches: tmp_path / "translated.so")
+    monkeypatch.setattr(Translation, "_place", lambda self, caches: tmp_path / "translated.so")
     (tmp_path / "translated.so").write_bytes(b"no library")
     board = session(example.elf, np.zeros((32, 32, 1), np.uint8), Translate.AT_ONCE).board
     assert board.engine.translated > 0

@@ -28,9 +28,9 @@ from .peripherals.spi import Spi
 from .peripherals.watchdog import Watchdog
 from .registers import Register
 from .report import CacheUse, CallCost, FunctionCost, SramUse, profile, sram_use
-from .speedup import Translate
 from .systick import CycleCounter
 from .translate.blocks import Span
+from .translate.build import Translate
 
 PERIPHERALS, DEBUG_PAGE = 0x4000_0000, 0xE004_2000
 LABEL_PORT, LABEL_PIN = "G", 6  # D2 of the Arduino header, to ground
@@ -72,8 +72,8 @@ class Board:
         self._bus = Bus(self)
         self._loop = Loop(self)
         self._engine = Engine(self.memory, self._bus.read, self._bus.write, self._loop.bad_access)
-        spans = [Span(f.address & ~1, f.size) for f in self.image.functions]
-        self._engine.translates(spans, translate, strict)
+        functions = [Span(f.address & ~1, f.size) for f in self.image.functions]
+        self._engine.speedup.begin(functions, translate, strict)
         self._state = self._engine.state
         self._make_peripherals(paced)
         self.output = bytearray()

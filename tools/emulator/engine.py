@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 from collections.abc import Callable
 
 import unicorn
@@ -16,8 +15,7 @@ from .errors import EmulatorError
 from .memory import FLASH_BASE, SDRAM_BASE, SDRAM_SIZE, SRAM_BASE, SYSTEM_MEMORY_SIZE, Memory
 from .native import DTCM_BYTES, EXC_RETURN, NEVER, SRAM_PAGES_MAX, STOPPED_AT_FPU, NativeState
 from .registers import Register
-from .speedup import Speedup, Translate
-from .translate.blocks import Span
+from .speedup import Speedup
 
 PAGE = 4096
 SPI_PAGE = 0x4000_3000
@@ -42,6 +40,7 @@ class Engine:
 
     state      what native.c and Python share
     counters   of flash and of SRAM
+    speedup    what is translated
     """
 
     def __init__(
@@ -59,12 +58,10 @@ class Engine:
         self._stale: list[tuple[int, int]] = []  # offset and size of code in flash that is another one now
         self._made_as: tuple[bool, bool] | None = None  # strict, with caches
         self._flash_seen = (ctypes.c_char * len(memory.flash))()  # at the last restart
-        self._owners = (ctypes.c_uint16 * (len(memory.flash) // 2))()
-        self._speedup: Speedup | None = None
-        self._ran = self._counted = 0
         self._word = ctypes.c_uint32()
         self._word_at = ctypes.byref(self._word)
         self._fill_state()
+        self.speedup = Speedup(self._library, self.state, memory)
 
     def _fill_state(self) -> None:
         state = self.state
@@ -89,9 +86,6 @@ class Engine:
         )
         state.hard_limit = NEVER
         state.interrupt = -1
-        state.owners = ctypes.addressof(self._owners)
-        self._pages = tuple(mmap.mmap(-1, 8 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in "rw")
-        state.readable, state.writable = (ctypes.addressof(ctypes.c_char.from_buffer(p)) for p in self._pages)
 
     # ---------------------------------------------------------------- set-up
     def restart(self, pages: list[int], strict: bool, caches: bool) -> None:
@@ -136,7 +130,7 @@ class Engine:
         uc.context_restore(self._fresh)
         stale = self._library.native_flash_moved(self.state, ctypes.addressof(self._flash_seen))
         if stale:
-            self._forget_translation()
+            self.speedup.end()
         self.remove_fpu_guard()
         if self._until_reset:
             for hook in self._until_reset:
@@ -196,7 +190,7 @@ class Engine:
     def watch(self, address: int, callback: Callable[[], None]) -> None:
         """Call back each time the instruction at this address is about to run, now and after every reset."""
         self._watched.append((address & ~1, callback))
-        self._forget_translation()
+        self.speedup.end()
         self._watch(address & ~1, callback)
         self._uc.ctl_remove_cache(address & ~1, (address & ~1) + 2)
 
@@ -212,7 +206,7 @@ class Engine:
                 callback(address, size)
 
         self._until_reset.append(self._uc.hook_add(unicorn.UC_HOOK_BLOCK, note))
-        self._forget_translation()
+        self.speedup.end()
         self.translate_anew()
 
     def _forget_calls(self) -> None:
@@ -316,7 +310,7 @@ class Engine:
         status = self._library.native_run(self._handle, self.state, pc, until)
         self._running = False
         self._drop_stale()
-        self._speed_up()
+        self.speedup.look(self.counters[0])
         if status:
             return unicorn.UcError(status)
         if self._uc._hook_exception is not None:
@@ -326,36 +320,10 @@ class Engine:
             return self.run(pc=self.get(Register.PC), until=until)
         return None
 
-    def translates(self, functions: list[Span], when: Translate, strict: bool) -> None:
-        """Have the hot ones of these functions of the firmware translated."""
-        end = FLASH_BASE + len(self.memory.flash)
-        inside = [f for f in functions if f.start >= FLASH_BASE and f.start + f.size <= end]
-        self._speedup = None if when is Translate.NEVER else Speedup(inside, self.memory.read, when, strict)
-
-    def _speed_up(self) -> None:
-        """Take the translation when it is there, unless somebody looks at single blocks."""
-        total = self.state.total
-        self._ran += max(0, total - self._counted)  # since the engine was made: `total` starts over
-        self._counted = total
-        if self._speedup is None:
-            return
-        if self._watched or self._until_reset:
-            self._forget_translation()
-        elif library := self._speedup.look(self._ran, self.counters[0], bool(self.state.caches_on)):
-            self._runs = (ctypes.c_uint64 * ctypes.c_uint32.in_dll(library, "translation_blocks").value)()
-            self.state.runs = ctypes.addressof(self._runs)
-            address = ctypes.addressof(ctypes.c_byte.in_dll(library, "translation"))
-            self._library.native_install(self.state, address)
-
     @property
     def translated(self) -> int:
         """Instructions that ran as translated code."""
         return int(self.state.translated)
-
-    def _forget_translation(self) -> None:
-        """Go on without: single blocks are looked at, or the code is another one now."""
-        self._speedup = None
-        self._library.native_install(self.state, None)
 
     def step(self, pc: int, count: int) -> None:
         """Retire exactly `count` instructions of the block at `pc`; those in an IT block go together."""
@@ -418,9 +386,7 @@ class Engine:
         self.memory.erase_external()
         self._external_open = readable
         view = self.memory.external_view
-        self._library.native_external(
-            self.state, ctypes.addressof(view) if readable and view is not None else None
-        )
+        self.speedup.map_external(ctypes.addressof(view) if readable and view is not None else None)
         self._uc.mem_protect(
             external.base, external.size, unicorn.UC_PROT_READ if readable else unicorn.UC_PROT_NONE
         )
@@ -434,7 +400,7 @@ class Engine:
         does not bear it within a hook."""
         if self._library.native_forget(self.state, offset, size):
             self._stale.append((offset, size))
-            self._forget_translation()
+            self.speedup.end()
             self.state.deadline = 0
             if not self._running:
                 self._drop_stale()
