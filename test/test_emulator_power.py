@@ -58,7 +58,7 @@ def live(board: Board) -> list[object]:
     return [*states, ask(board, b"f"), state_of(board)]
 
 
-def like(board: Board, elf: Path, **options: bool) -> Board:
+def like(board: Board, elf: Path, **options: Any) -> Board:
     """A new board with the other one's flash."""
     new = Board(elf, **options)
     new.memory.flash[:] = board.memory.flash[:]
@@ -66,7 +66,7 @@ def like(board: Board, elf: Path, **options: bool) -> Board:
     return new
 
 
-def same_again(elf: Path, **options: bool) -> bool:
+def same_again(elf: Path, **options: Any) -> bool:
     board = Board(elf, **options)
     live(board)
     told: list[int] = []
