@@ -450,12 +450,28 @@ def test_turning_a_map_rounds_nothing(tmp_path: Path) -> None:
     assert len(turns) == 2 and graph.copies[turns[1].layer or ""] == turns[0].layer
 
 
+def over_tokens(count: int) -> nn.Module:
+    torch.manual_seed(2)
+    layers = (nn.Conv1d(3, 5, 1), nn.Linear(count, 4))
+    return Own(lambda net, x: net.head(net.b(net.a(x)).flatten(1)), *layers, head=nn.Linear(20, 4)).eval()
+
+
 @pytest.mark.parametrize("suffix", [".pt2", ".pt", ".onnx"])
 def test_a_layer_over_many_tokens_is_a_sentence(suffix: str, tmp_path: Path) -> None:
-    layers = (nn.Conv1d(3, 5, 1), nn.Linear(300, 4))
-    net = Own(lambda net, x: net.head(net.b(net.a(x)).flatten(1)), *layers, head=nn.Linear(20, 4)).eval()
-    with pytest.raises(ConvertError, match="a window of 300x1 every 300x1 pixels is too large; 255 pixels"):
-        read(save(net, (3, 300), tmp_path / f"net{suffix}"), (3, 300))
+    with pytest.raises(ConvertError, match="a window of 307x1 every 307x1 pixels is too large; 255 pixels"):
+        read(save(over_tokens(307), (3, 307), tmp_path / f"net{suffix}"), (3, 307))
+
+
+def test_many_tokens_are_turned_in_the_steps_of_fewest_weights(tmp_path: Path) -> None:
+    net = over_tokens(300)
+    graph = read(save(net, (3, 300), tmp_path / "net.pt2"), (3, 300))
+    turns = [n.window for n in graph.nodes if (n.layer or "").endswith(TURN)]
+    assert [window.kh for window in turns if window is not None] == [15, 5, 4]
+    pixels = np.random.default_rng(3).integers(0, 256, (4, 300, 3)).astype(np.uint8)
+    with torch.no_grad():
+        wanted = net(torch.tensor(pixels.transpose(0, 2, 1) / np.float32(255))).numpy()
+    found = run_float(graph, pixels[:, :, None]).reshape(wanted.shape)
+    assert np.abs(found - wanted).max() < 2e-5 * np.abs(wanted).max()
 
 
 @pytest.mark.parametrize("suffix", [".pt2", ".onnx"])

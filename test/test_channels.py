@@ -127,6 +127,7 @@ def test_parts_of_a_map_beside_itself_are_refused(tmp_path: Path) -> None:
 LISTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "twice": lambda x: x[:, [0, 0, 1, 2, 3, 5, 4, 4]],
     "three times": lambda x: x[:, [5, 1, 5, 2, 5, 0, 3, 4]],
+    "two of them, and one not": lambda x: x[:, [0, 1, 1, 5, 2, 1, 0, 3]],
     "zeros behind": lambda x: functional.pad(x, (0, 0, 0, 0, 0, 2)),
     "zeros in front": lambda x: functional.pad(x, (0, 0, 0, 0, 2, 0)),
 }

@@ -170,7 +170,7 @@ def test_scores_that_are_masked_are_refused(tmp_path: Path) -> None:
     at = next(i for i, n in enumerate(nodes) if n.output[0] == "shares")
     nodes[at].input[0] = "masked"
     nodes.insert(at, helper.make_node("Add", ["scores", "mask"], ["masked"], name="mha/mask"))
-    arrays += constants(mask=np.triu(np.full((TOKENS, TOKENS), -9, np.float32), 1))
+    arrays += constants(mask=np.triu(np.full((TOKENS, TOKENS), -1e9, np.float32), 1))
     path = saved(tmp_path / "masked.onnx", nodes, arrays, [1, TOKENS, WIDTH])
     with pytest.raises(ConvertError, match="layer mha/mask: a mask or a bias on the scores of attention"):
         load_model(path)

@@ -210,18 +210,15 @@ class Refused(nn.Module):
         return result
 
 
-def crossed(x: torch.Tensor, net: Refused) -> torch.Tensor:
-    y = net.other(net.frames)[:, :5]
-    result: torch.Tensor = net.attend(x, y, y, need_weights=False)[0]
-    return result
-
-
 def masked(x: torch.Tensor, net: Refused) -> torch.Tensor:
     return F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], is_causal=True)[:, 0]
 
 
-def biased(x: torch.Tensor, net: Refused) -> torch.Tensor:
-    return (x @ x.transpose(1, 2) + torch.ones(10, 10)).softmax(-1) @ x
+HIDDEN = torch.full((10, 10), -100.0).triu(1)
+
+
+def hidden(x: torch.Tensor, net: Refused) -> torch.Tensor:
+    return (x @ x.transpose(1, 2) + HIDDEN).softmax(-1) @ x
 
 
 REFUSALS: dict[str, tuple[Callable[[torch.Tensor, Refused], torch.Tensor], bool, str]] = {
@@ -230,17 +227,26 @@ REFUSALS: dict[str, tuple[Callable[[torch.Tensor, Refused], torch.Tensor], bool,
         False,
         "attention with a mask is not supported; the nearest that is: attention of ever",
     ),
-    "a bias": (biased, False, "a mask or a bias on the scores of attention"),
+    "a mask by numbers": (hidden, False, "a mask or a bias on the scores of attention that differs by 100"),
     "training": (
         lambda x, net: net.attend(x, x, x, need_weights=False)[0],
         True,
         r"layer attend: attention with dropout is in training mode; call model.eval\(\)",
     ),
-    "other tokens": (crossed, False, "layer attend: attention of queries, keys and values of shapes"),
-    "numbers of some tokens": (
+    "over features": (
+        lambda x, net: (x.transpose(1, 2) @ x).softmax(-1) @ x.transpose(1, 2) @ torch.ones(10, 16),
+        False,
+        "attention whose heads are no channels that follow one another",
+    ),
+    "some numbers": (
+        lambda x, net: x.flatten(1)[:, 8:152].reshape(-1, 9, 16),
+        False,
+        "of some numbers of some tokens, .* the nearest that is: of some tokens, or of some of the",
+    ),
+    "numbers behind a few": (
         lambda x, net: F.hardtanh(x.flatten(1)[:, 5:]).mean(1)[:, None, None] + x,
         False,
-        "of some numbers of tokens, .* the nearest that is: of some tokens, or of some of their features",
+        "of some numbers of some tokens, .* the nearest that is: of some tokens",
     ),
     "sorted": (lambda x, net: x.sort(1)[0], False, "the op sort"),
     "a factor for each of as many tokens as features": (

@@ -38,12 +38,17 @@ NORM = "bn"  # y = x * factor + shift a channel, both in the layer; of the raw g
 
 
 class LayerError(ConvertError):
-    """What one layer asks for that is not supported. where: names it; text: is the same of any layer."""
+    """What one layer asks for that is not supported.
+
+    where    names it; text: is the same of any layer
+    follows  it reads what has a stand-in, of which only the shape is known: nobody can say it is at fault
+    """
 
     def __init__(self, where: str, text: str, between: str = ": ") -> None:
         super().__init__(f"{where}{between}{text}")
         self.where = where
         self.text = text
+        self.follows = False
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ class Act:
     dims    shape in the model's own order: (n, c, h, w), or any view of it; the order in memory stays CHW
     half    the mean over the width was asked for, which is made with that over the height if it follows
     pad     zeros around it, that a convolution must take: top, left, bottom, right; they count in dims
+    lowest  around it is what no maximum takes, in the place of zeros
     order   which number of CHW stands at each place of dims, where it is not the next one (ops/tokens.py)
     factor  that it is still to be multiplied with, which only attention takes in
     """
@@ -64,6 +70,7 @@ class Act:
     pad: tuple[int, int, int, int] | None = None
     order: np.ndarray | None = field(default=None, compare=False)
     factor: float = 1.0
+    lowest: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,6 +262,14 @@ class Lowering:
         self.nodes.pop()
         del self.tensors[act.tensor]
 
+    def reads_stand_in(self, call: Call) -> bool:
+        """Whether a call reads what an op makes that is not supported, as anything but an image."""
+        return any(self.is_stand_in(act) and act.dims != self._image_of(act) for act in _acts_of(call))
+
+    def _image_of(self, act: Act) -> tuple[int, ...]:
+        h, w, c = self.shape(act)
+        return (self.batch, c, h, w)
+
     def is_stand_in(self, act: Act) -> bool:
         """True for what an op makes that is not supported."""
         maker = self.maker(act.tensor)
@@ -417,10 +432,14 @@ class Lowering:
         self.layers[name] = Layer(factor, shift, Source(source or own, bias=source or None))
         return self.emit(call, NORM, (act,), self.shape(act), dims=act.dims, layer=name)
 
+    def note(self, error: ConvertError) -> None:
+        """Note what is not supported, unless that follows from something else that is not."""
+        if error not in self.found and not (isinstance(error, LayerError) and error.follows):
+            self.found.append(error)
+
     def stand_in(self, call: Call, error: ConvertError, dims: tuple[int, ...]) -> Act:
         """Note an error and go on behind it."""
-        if error not in self.found:
-            self.found.append(error)
+        self.note(error)
         made = self.unknown(call, dims)
         if not call.op.endswith("_"):  # what is written in place may be read by another name
             self.stood[made.tensor] = error
@@ -428,9 +447,7 @@ class Lowering:
 
     def unknown(self, call: Call, dims: tuple[int, ...]) -> Act:
         """A node that has an op's inputs and the dims of its result."""
-        values = [v for value in call.args.values() for v in (value if isinstance(value, list) else [value])]
-        acts = [v for value in values for v in getattr(value, "acts", (value,)) if isinstance(v, Act)]
-        read = tuple(dict.fromkeys(self.tensor_of(v) for v in acts))
+        read = tuple(dict.fromkeys(self.tensor_of(v) for v in _acts_of(call)))
         h, w = (*dims[2:], 1)[:2] if len(dims) in (3, 4) else (1, 1)
         tensor = f"%{len(self.nodes)}"
         self.tensors[tensor] = Tensor(tensor, (h, w, math.prod(dims[1:]) // (h * w or 1)))
@@ -474,6 +491,12 @@ class Lowering:
         if self.tensors[tensor].shape == (1, 1, math.prod(shape)) and max(shape[:2]) > 1 < shape[2]:
             view = as_map(act.order, act.dims, shape, "input" in self.last)
         return Result(tensor, act.dims, name, view)
+
+
+def _acts_of(call: Call) -> list[Act]:
+    """The activations that a call reads, those of lists and of what a rule has noted too."""
+    values = [v for value in call.args.values() for v in (value if isinstance(value, list) else [value])]
+    return [v for value in values for v in getattr(value, "acts", (value,)) if isinstance(v, Act)]
 
 
 def pair(value: Any) -> tuple[int, int]:

@@ -95,6 +95,8 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(("embedding", "embedding_bag"), NO_EMBEDDING),
     **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne", "where"), NO_COMPARISON),
     **dict.fromkeys(("greater", "greater_equal", "less", "less_equal", "select_v2"), NO_COMPARISON),
+    "wrap_with_autocast": "the same forward() without torch.autocast",
+    "im2col": "a convolution, or unfold() of windows that lie side by side",
     "_transformer_encoder_layer_fwd": "the same model, saved with torch.export",
     "pad": "zeros, or pixels of the image, mode='reflect', 'replicate' or 'circular'",
     **dict.fromkeys(

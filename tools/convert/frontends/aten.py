@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from microtrain.convert.ir import Layer, Source
-from microtrain.convert.lowering import NO_LIMIT, NORM, SOFTMAX, Act, Call, Lowering, Param
+from microtrain.convert.lowering import NO_LIMIT, NORM, SOFTMAX, Act, Call, LayerError, Lowering, Param
 from microtrain.convert.nearest import NO_NORM, unsupported
 from microtrain.convert.ops import (
     TABLE,
@@ -48,7 +48,12 @@ REAL = (5, SCALAR_FLOAT, 7, 15)  # Half, Float, Double, BFloat16: here all are f
 
 def lower(low: Lowering, call: Call) -> Any:
     """Append what one call means to the graph and return its value; an unsupported op is an error."""
-    return in_place.watched(low, spelling.plain(call), _lower)
+    call = spelling.plain(call)
+    try:
+        return in_place.watched(low, call, _lower)
+    except LayerError as error:
+        error.follows = _entry(call.op) is not None and low.reads_stand_in(call)
+        raise
 
 
 def _lower(low: Lowering, call: Call) -> Any:
@@ -180,6 +185,8 @@ def _clamp(low: Lowering, call: Call, least: float, most: float) -> Act:
 def softmax(low: Lowering, call: Call) -> Act:
     """At the end of a network it is left out; inside, over channels or a whole map, it is written out."""
     x = low.activation(call, call.x)
+    if low.is_stand_in(x):  # it may be that of attention
+        return low.unknown(call, x.dims)
     factors = inside_aten.over(low, call, x)
     return low.emit(call, SOFTMAX, (x,), low.shape(x), dims=x.dims, factors=factors)
 

@@ -240,7 +240,19 @@ MAKING: dict[str, Rule] = {  # of what there is not yet
     "ones_like": lambda call: np.ones(_dims(call), _type(call)),
     "full_like": lambda call: np.full(_dims(call), call.args["fill_value"], _type(call)),
 }
+
+
+def _cut(call: Call) -> list[np.ndarray]:
+    """chunk and split, as PyTorch counts their parts."""
+    axis, given = int(call.get("dim", 0)), call.get("split_size", None) or call.get("split_sizes", None)
+    size = _x(call).shape[axis]
+    each = -(-size // int(call.args["chunks"])) if given is None else given
+    ends = np.cumsum(each)[:-1] if isinstance(each, list) else np.arange(int(each), size, int(each))
+    return np.split(_x(call), ends, axis)
+
+
 OTHERS: dict[str, Rule] = {
+    **dict.fromkeys(("chunk", "split", "split_with_sizes"), _cut),
     "cat": lambda call: np.concatenate(_listed(call), int(call.get("dim", 0))),
     "stack": lambda call: np.stack(_listed(call), int(call.get("dim", 0))),
     "repeat": lambda call: np.tile(_x(call), sizes(call)),
@@ -439,10 +451,12 @@ def _count(call: Call, arrays: Sequence[np.ndarray]) -> float:
 
 
 def _looked_up(call: Call) -> float:
-    """How many numbers x[indices] has, or more: a row of x, or what is left of it, for each place."""
-    places = [np.asarray(_array(i)).shape for i in call.args["indices"] if i is not None]
-    rows = float(math.prod(np.broadcast_shapes(*places)))
-    return rows * float(_x(call).size) / max(1, len(_x(call)))
+    """How many numbers x[indices] has, or more: what is left of x for each place."""
+    indices = [np.asarray(_array(i)) if i is not None else None for i in call.args["indices"]]
+    named = [(place, side) for place, side in zip(indices, _x(call).shape, strict=False) if place is not None]
+    rows = float(math.prod(np.broadcast_shapes(*(place.shape for place, _ in named))))
+    sides = float(math.prod(side for place, side in named if place.dtype.kind in "iu"))
+    return rows * float(_x(call).size) / max(1.0, sides)
 
 
 def _check(low: Lowering, call: Call, count: float) -> None:

@@ -168,8 +168,7 @@ class _Program:
             dims = tuple(int(d.get("as_int", self.low.batch)) for d in sizes)
             known = name in self.graph["tensor_values"] and dims
             self.env[name] = self.low.stand_in(call, error, dims) if known else None
-        if error not in self.low.found:
-            self.low.found.append(error)
+        self.low.note(error)
 
     def _bind(self, node: Mapping[str, Any], value: Any) -> None:
         """Of several outputs all where the op makes a list or a tuple, else the first."""
@@ -190,6 +189,8 @@ class _Program:
             return [self._argument(v) for v in value]
         if kind == "as_scalar_type":
             return SCALARS.get(value, value - 1)  # the file counts from 1, c10::ScalarType from 0
+        if kind == "as_float":
+            return float(value)  # infinite ones are words
         return value
 
     def _reference(self, value: Mapping[str, Any]) -> Any:

@@ -12,6 +12,7 @@ from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import unsupported
 from microtrain.convert.ops.attention_aten import Scores
+from microtrain.convert.ops.resample_aten import settled
 from microtrain.convert.ops.tokens import numbers, turnable, viewed
 
 from .onnx_file import Step
@@ -24,7 +25,8 @@ def seen(walk: Walker, step: Step, value: Value) -> Any:
     """A value as a view in its own order: a map that was turned is one whose numbers are."""
     if not isinstance(value, Turned):
         return value
-    act = turnable(walk.low, Call(step.op.lower(), step.name, True, {}), value.act)
+    call = Call(step.op.lower(), step.name, True, {"self": value.act})
+    act = turnable(walk.low, call, settled(walk.low, call).x)
     rank = len(act.dims)
     axes = channels_last(rank) if rank > 2 else list(range(rank))
     return viewed(act, numbers(walk.low, act).transpose(axes))
@@ -62,6 +64,8 @@ def of_scores(walk: Walker, step: Step) -> Value:
     if step.op == "Softmax":
         return softmax(walk, step)
     args = dict(zip(("self", "other"), values, strict=False))
+    if step.op == "Transpose":
+        args["dims"] = walk.at(step, "perm", None) or list(range(len(values[0].dims)))[::-1]
     return walk.made(step, OF_SCORES.get(step.op, step.op.lower()), **args)
 
 

@@ -1,7 +1,8 @@
-"""Weights that `forward()` makes of others: weight and spectral normalisation, and bounded norms, worked out.
+"""Weights that `forward()` makes of others: normalised, standardised and bounded ones, worked out.
 
 torch.nn.utils.weight_norm and spectral_norm (Miyato et al. 2018), and the same as parametrizations;
-torch.renorm, by which EEGNet bounds the norm of each filter (Lawhern et al. 2018).
+torch.renorm, by which EEGNet bounds the norm of each filter (Lawhern et al. 2018); weight standardisation
+(Qiao et al. 2019), which PyTorch's batch norm makes of the weights of each channel.
 """
 
 from __future__ import annotations
@@ -63,11 +64,34 @@ def _product(call: Call) -> np.ndarray:
     return np.asarray(_array(call.x) @ _array(other))
 
 
+def _standardised(call: Call) -> np.ndarray:
+    """A batch norm in training mode, by the mean and variance of each channel itself."""
+    x = _array(call.args.get("input")).astype(np.float64)
+    if not call.get("training", False) or call.args.get("running_mean") is not None:
+        raise ValueError("a batch norm of constants by what it has seen in training")
+    axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+    mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+    gain, shift = (
+        other if call.args.get(key) is None else _array(call.args[key]).reshape(1, -1, *[1] * (x.ndim - 2))
+        for key, other in (("weight", 1.0), ("bias", 0.0))
+    )
+    made = (x - mean) / np.sqrt(variance + float(call.get("eps", 1e-5))) * gain + shift
+    return np.asarray(made, np.float32)
+
+
+def _softmax(call: Call) -> np.ndarray:
+    x, axis = _array(call.x), int(call.args["dim"])
+    found = np.exp(x - x.max(axis, keepdims=True))
+    return np.asarray(found / found.sum(axis, keepdims=True))
+
+
 RULES: dict[str, Callable[[Call], Any]] = {
     **dict.fromkeys(NORMED, _normed),
     **dict.fromkeys(NORMS, _length),
     **dict.fromkeys(("mv", "dot", "vdot"), _product),
     "renorm": _bounded,
+    **dict.fromkeys(("softmax", "_softmax"), _softmax),
+    "batch_norm": _standardised,
     "expand_as": lambda call: np.broadcast_to(_array(call.x), _array(call.args["other"]).shape),
 }
 ARGUMENTS: dict[str, str] = {  # by position, for files that name none

@@ -17,7 +17,7 @@ import numpy as np
 from microtrain.convert.ir import Graph, Layer, Node, Source, Tensor, Window
 from microtrain.convert.lowering import NORM
 from microtrain.convert.ops import add, conv, functions
-from microtrain.convert.ops.blocks_aten import FINEST
+from microtrain.convert.ops.calls import FINEST
 from microtrain.convert.ops.channels_aten import TAKE
 from microtrain.convert.ops.grouped import GROUPED
 from microtrain.convert.ops.multiply import MULTIPLY

@@ -1,4 +1,4 @@
-"""Calls that are another one by another name: axes that are moved or swapped, lengths in place of ends."""
+"""Calls that are another one by another name: axes that are moved, lengths of cuts, others' shapes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ ARGUMENTS = {
     "swapaxes": "self axis0 axis1",
     "swapdims": "self dim0 dim1",
     "narrow": "self dim start length",
+    **dict.fromkeys(("reshape_as", "view_as"), "self other"),
 }
 
 
@@ -28,6 +29,9 @@ def plain(call: Call) -> Call:
         dim, start, length = (int(call.args[word]) for word in ARGUMENTS[name].split()[1:])
         part = {"self": call.x, "dim": dim, "start": start, "end": start + length}
         return replace(call, op="slice", args=part)
+    if name in ("reshape_as", "view_as") and isinstance(other := call.args.get("other"), Act | Param):
+        dims = other.dims if isinstance(other, Act) else other.value.shape
+        return replace(call, op="reshape", args={"self": call.x, "shape": list(dims)})
     return call
 
 

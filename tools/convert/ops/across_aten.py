@@ -15,9 +15,9 @@ import numpy as np
 from microtrain.convert.ir import WINDOW_MOST, Shape, Window
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 
-from .blocks_aten import blocks_of, frozen
+from .calls import frozen
 from .channels_aten import TAKE, shuffled, take
-from .tokens import numbers, pixels_of, places, sequence, settled, view_of, viewed, whole
+from .tokens import numbers, places, settled, vectors, view_of, viewed, whole
 from .unflatten_aten import of_vector
 
 DENSE, GROUPED = "conv2d", "gconv2d"
@@ -71,6 +71,9 @@ def linear(low: Lowering, call: Call, x: Act, weight: Param) -> Act | None:
     if found is None:
         return None
     outputs, n = weight.value.shape
+    turns = _steps(Turn(found.above, n, found.below))
+    if len(turns) > 1 and (found.below > 1 or low.shape(x)[2] % n):
+        return None  # of a map that is turned first
     if found.below == 1 and low.shape(x)[2] % n == 0:
         rows, window = (found.above, 1, n), Window(1, 1)
     else:
@@ -87,8 +90,7 @@ def featured(low: Lowering, call: Call, value: Act) -> tuple[Act, np.ndarray | N
 
     A map that has others is turned first; None where that cannot be.
     """
-    x = sequence(low, call, value)
-    pixels = pixels_of(low, x)
+    x, pixels = vectors(low, call, value)
     if pixels is not None or low.is_stand_in(x):
         return x, pixels
     found = spread(low, x)
@@ -114,12 +116,26 @@ def _of_patches(low: Lowering, call: Call, x: Act) -> tuple[Act, np.ndarray | No
     apart = not (first % c).any() and not (corner // w % rows).any() and not (corner % w % columns).any()
     if not plain or not apart or at.size != np.prod(low.shape(x)):
         return x, None
-    made = blocks_of(low, call, whole(low, x), int(rows), int(columns))
+    made = _blocks_of(low, call, whole(low, x), int(rows), int(columns))
     pixels = corner // w // rows * (w // columns) + corner % w // columns
     channel = np.argsort(block.transpose(2, 0, 1).ravel())  # of each number of a block, in memory's order
     order = channel[np.searchsorted(block.ravel(), within[0])]
     made = take(low, replace(call, op=TAKE, builtin=False), made, order.tolist())
     return view_of(low, made.tensor, pixels[..., None] * n + np.arange(n)), pixels
+
+
+def _blocks_of(low: Lowering, call: Call, x: Act, rows: int, columns: int) -> Act:
+    """Blocks of pixels as channels, [c][row][column]; by rows, then by columns, which takes fewer weights."""
+    apart = replace(call, op="blocks", builtin=False)
+    for kh, kw in ((rows, 1), (1, columns)):
+        (h, w, c), side = low.shape(x), kh * kw
+        if side == 1:
+            continue
+        weight = np.tile(np.eye(side, dtype=np.float32), (c, 1)).reshape(c * side, kh, kw, 1)
+        layer, window = frozen(low, apart.node_name("blocks"), weight), Window(kh, kw, kh, kw)
+        shape = (h // kh, w // kw, c * side)
+        x = low.emit(apart, GROUPED if c > 1 else DENSE, (x,), shape, layer=layer, window=window)
+    return x
 
 
 def alike(low: Lowering, call: Call, x: Act, wanted: np.ndarray, shape: Shape) -> Act | None:

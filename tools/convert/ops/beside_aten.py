@@ -13,7 +13,7 @@ import numpy as np
 from microtrain.convert.ir import Window
 from microtrain.convert.lowering import Act, Call, Lowering
 
-from .blocks_aten import frozen
+from .calls import frozen
 from .channels_aten import take
 from .resample_aten import AROUND, fits
 

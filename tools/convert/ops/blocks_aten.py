@@ -10,16 +10,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from microtrain.convert.ir import Layer, Source, Window
+from microtrain.convert.ir import Window
 from microtrain.convert.lowering import Act, Call, Lowering, pair, stride_of
 
+from .calls import frozen
 from .channels_aten import take
 from .resample_aten import chosen, fits, sampled
 from .table import Aten
 from .transposed_aten import spread
 
 BANDS = ".bands"  # ends the names of layers that take bands apart
-FINEST = 127.0  # of the only weight of a channel, 1
 
 
 def down(low: Lowering, call: Call) -> Act:
@@ -65,20 +65,6 @@ def up(low: Lowering, call: Call) -> Act:
     return low.emit(call, op, (wide,), (h * side, w * side, made), layer=layer, window=window)
 
 
-def blocks_of(low: Lowering, call: Call, x: Act, rows: int, columns: int) -> Act:
-    """down() of blocks of other sides: by rows, and what that makes by columns, which takes fewer weights."""
-    apart = replace(call, op="blocks", builtin=False)
-    for kh, kw in ((rows, 1), (1, columns)):
-        (h, w, c), side = low.shape(x), kh * kw
-        if side == 1:
-            continue
-        weight = np.tile(np.eye(side, dtype=np.float32), (c, 1)).reshape(c * side, kh, kw, 1)
-        layer, window = frozen(low, apart.node_name("blocks"), weight), Window(kh, kw, kh, kw)
-        shape = (h // kh, w // kw, c * side)
-        x = low.emit(apart, "gconv2d" if c > 1 else "conv2d", (x,), shape, layer=layer, window=window)
-    return x
-
-
 def windows(low: Lowering, call: Call) -> Act:
     """im2col: what each window of an image sees, [n, c * kh * kw, windows]; nn.Unfold."""
     x, (kh, kw) = low.image(call, call.x), pair(call.args["kernel_size"])
@@ -109,7 +95,7 @@ def seen(low: Lowering, call: Call, x: Act) -> Act:
         return take(low, replace(call, op="take", builtin=False), image, taken.tolist())
     for rule, side in ((down, h // rows), (up, rows // h)):
         sides = (h // max(side, 1), w // max(side, 1)) if rule is down else (h * side, w * side)
-        if side < 2 or sides != (rows, columns):
+        if side < 2 or sides != (rows, columns) or order.size != c * h * w:
             continue
         for first in (False, True):
             if np.array_equal(order, _numbers(rule is down, first, side, (c, h, w), channels)):
@@ -207,19 +193,6 @@ def _chosen(low: Lowering, call: Call, channels: int, side: int, each: int) -> s
         for tap in range(each):  # the last pixel of a block meets the first tap
             weight[:, side - 1 - tap // side, side - 1 - tap % side, tap] = 1.0
     return frozen(low, call.node_name(call.op), weight)
-
-
-def frozen(low: Lowering, name: str, weight: np.ndarray, bias: np.ndarray | None = None) -> str:
-    """The name of a layer of ones and zeros [c_out, kh, kw, c_in], or [c, kh, kw] of each channel alone.
-
-    bias  of each output channel; None: zeros
-    """
-    name = f"{len(low.nodes)}.{name}" if name in low.layers else name
-    channels = len(weight)
-    scales = np.full(channels, 1.0 / FINEST)
-    bias = np.zeros(channels) if bias is None else bias
-    low.layers[name] = Layer(weight, bias.astype(np.float32), Source(""), scales)
-    return name
 
 
 ATEN: Mapping[str, Aten] = {

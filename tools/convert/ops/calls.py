@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.convert.ir import Layer, Source
 from microtrain.convert.lowering import Call, Lowering, Param
 
+FINEST = 127.0  # of the only weight of a channel, 1
 Natural = Callable[[Lowering, Call], Any]  # lowers any call by its own rule
 
 
@@ -40,3 +42,16 @@ def same_number(value: Any) -> float | None:
     """A number, or a constant of equal ones."""
     alike = isinstance(value, Param) and value.value.size and not np.ptp(value.value)
     return float(value.value.flat[0]) if alike else one_number(value)
+
+
+def frozen(low: Lowering, name: str, weight: np.ndarray, bias: np.ndarray | None = None) -> str:
+    """The name of a layer of ones and zeros [c_out, kh, kw, c_in], or [c, kh, kw] of each channel alone.
+
+    bias  of each output channel; None: zeros
+    """
+    name = f"{len(low.nodes)}.{name}" if name in low.layers else name
+    channels = len(weight)
+    scales = np.full(channels, 1.0 / FINEST)
+    bias = np.zeros(channels) if bias is None else bias
+    low.layers[name] = Layer(weight, bias.astype(np.float32), Source(""), scales)
+    return name

@@ -30,6 +30,8 @@ def conv2d(low: Lowering, call: Call) -> Act:
     given = call.x
     if isinstance(given, Act) and _is_vector_in_a_row(low, given) and not low.is_input(given):
         return _over_channels(low, call, given)
+    if isinstance(given, Act) and given.lowest:
+        given = resample_aten.settled(low, replace(call, args={"self": given})).x
     around = (given.pad if isinstance(given, Act) else None) or (0, 0, 0, 0)
     x = low.image(call, resample_aten.without_padding(given) if any(around) else given)
     weight = low.constant(call, call.args.get("weight"), "weight")
@@ -126,15 +128,19 @@ def pad(low: Lowering, call: Call) -> Act:
     if mode != "constant" or min(widths) < 0:
         x = resample_aten.settled(low, call).x
         return resample_aten.padded(low, call, x, (top, left, bottom, right), mode)
-    if call.get("value", 0) != 0:
+    value = float(call.get("value", 0))
+    if value != 0 and value > LOWEST:
         raise call.error(
             f"padding with {call.args['value']:g} is not supported; the nearest that is: zeros, or pixels of "
             "the image, mode='replicate' or 'reflect'"
         )
+    if x.pad and x.lowest != (value <= LOWEST):
+        x = low.activation(call, resample_aten.settled(low, replace(call, args={"self": x})).x)
     above, before, below, behind = x.pad or (0, 0, 0, 0)
     n, c, h, w = (*x.dims, 1)[:4]
     dims = (n, c, h + top + bottom, w + left + right)[: len(x.dims)]
-    return replace(x, dims=dims, pad=(above + top, before + left, below + bottom, behind + right))
+    pads = (above + top, before + left, below + bottom, behind + right)
+    return replace(x, dims=dims, pad=pads, lowest=value <= LOWEST)
 
 
 def mode_of(call: Call) -> str:
@@ -199,6 +205,7 @@ def _linear(low: Lowering, call: Call, value: Any, weight: Any, bias: Any) -> Ac
     return low.emit(call, "linear", (x,), (1, 1, classes), dims=dims, layer=layer, window=Window(h, w))
 
 
+LOWEST = -1e30  # a padding of this, or less, is one that no maximum takes
 PADDED = tuple(f"{word}_pad{n}d" for word in ("reflection", "replication") for n in (1, 2))
 TAKES_PADDING = (
     *("pad", "constant_pad_nd", "conv1d", "conv2d", "convolution", "_convolution", "_convolution_mode"),

@@ -14,8 +14,7 @@ import numpy as np
 from microtrain.convert.ir import Layer, Source, Window
 from microtrain.convert.lowering import Act, Call, Lowering
 
-from .blocks_aten import FINEST
-from .calls import Calls, Natural
+from .calls import FINEST, Calls, Natural
 
 PADS, POOL, WHOLE = ("pad", "constant_pad_nd"), "avg_pool3d", "local_response_norm"
 NEAREST = "a mean over neighbouring channels, kernel_size=(n, 1, 1) with a stride of 1, or poolings of images"

@@ -126,7 +126,11 @@ def padded(low: Lowering, call: Call, x: Act, sides: Sequence[int], mode: str) -
 
 
 def settled(low: Lowering, call: Call) -> Call:
-    """A call whose images have the zeros around them that were only noted."""
+    """A call whose images have what lies around them, which was only noted.
+
+    Each window that a maximum is taken of has pixels of the image, so their own edges are as good as what is
+    below all numbers.
+    """
 
     def whole(value: Any) -> Any:
         if isinstance(value, list):
@@ -139,16 +143,30 @@ def settled(low: Lowering, call: Call) -> Call:
                 f"nearest that is: {call.op[:-1]}"
             )
         of_padding = replace(call, op="pad", args={"self": value})
-        return padded(low, of_padding, without_padding(value), value.pad, "constant")
+        if value.lowest and not _covers_pixels(call, value.pad):
+            raise of_padding.error(
+                f"a padding below all numbers in front of {call.op} is not supported; the nearest that is: "
+                "zeros, or in front of a max pooling whose windows are larger than it"
+            )
+        mode = "replicate" if value.lowest else "constant"
+        return padded(low, of_padding, without_padding(value), value.pad, mode)
 
     return replace(call, args={name: whole(value) for name, value in call.args.items()})
+
+
+def _covers_pixels(call: Call, around: Sequence[int]) -> bool:
+    """Whether each window of a max pooling has pixels of the image within what lies around it."""
+    kernel, own = numbers(call.get("kernel_size", 0)), numbers(call.get("padding", 0))
+    alone = {*numbers(call.get("dilation", 1))} == {1} and "max_pool" in call.op
+    return alone and max(around) + max(int(p) for p in own) < min(int(k) for k in kernel)
 
 
 def without_padding(x: Act) -> Act:
     """The image that zeros were put around."""
     top, left, bottom, right = x.pad or (0, 0, 0, 0)
     n, c, h, w = (*x.dims, 1)[:4]
-    return replace(x, dims=(n, c, h - top - bottom, w - left - right)[: len(x.dims)], pad=None)
+    dims = (n, c, h - top - bottom, w - left - right)[: len(x.dims)]
+    return replace(x, dims=dims, pad=None, lowest=False)
 
 
 # ---------------------------------------------------------------- lines between pixels

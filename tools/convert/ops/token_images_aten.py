@@ -12,7 +12,8 @@ from microtrain.convert.lowering import Act, Call, Lowering, Param, pair
 
 from . import across_aten, blocks_aten
 from .calls import Natural
-from .tokens import as_map, numbers, places, viewed, whole
+from .resample_aten import padded
+from .tokens import as_map, numbers, places, settled, turnable, view_of, viewed, whole
 from .unflatten_aten import is_last
 
 CONVOLUTIONS = ("conv1d", "conv2d", "convolution", "_convolution")
@@ -27,7 +28,9 @@ def as_image(low: Lowering, call: Call, natural: Natural) -> Any:
         if pointwise is not None:
             return pointwise
         seen = {
-            key: across_aten.as_image(low, call, v) if isinstance(v, Act) and not is_image(low, v) else v
+            key: across_aten.as_image(low, call, settled(low, call, v))
+            if isinstance(v, Act) and not is_image(low, v)
+            else v
             for key, v in seen.items()
         }
         acts = [v for v in seen.values() if isinstance(v, Act)]
@@ -69,6 +72,22 @@ def is_other(low: Lowering, act: Act) -> bool:
     low.declare_anew(act)
     h, w, c = low.shape(act)
     return act.dims != (low.batch, c, h, w) and not (w == 1 and act.dims == (low.batch, c, h)) and h * w > 1
+
+
+def pad(low: Lowering, call: Call, natural: Natural) -> Any:
+    """Of an image [n, h, w, c], whose channels are last: around it; of others as an image"""
+    x = turnable(low, call, call.x)
+    widths = [int(p) for p in call.get("pad", None) or call.args["padding"]]
+    h, w, c = low.shape(x)
+    last = x.dims[1:] == (h, w, c) and np.array_equal(places(low, x).ravel(), np.arange(h * w * c))
+    if not last or any(widths[:2]) or any(widths[6:]) or x.factor != 1:
+        return as_image(low, call, natural)
+    if call.get("mode", "constant") != "constant" or call.get("value", None) not in (None, 0, 0.0):
+        return as_image(low, call, natural)
+    left, right, top, bottom = (*widths[2:6], 0, 0)[:4]
+    made = padded(low, call, whole(low, x), (top, left, bottom, right), "constant")
+    sizes = (x.dims[0], *low.shape(made))
+    return view_of(low, made.tensor, np.arange(math.prod(sizes)).reshape(sizes))
 
 
 def _pointwise(low: Lowering, call: Call, natural: Natural) -> Act | None:

@@ -13,8 +13,8 @@ from microtrain.convert.lowering import Act, Call, Lowering, Param
 from microtrain.convert.nearest import unsupported
 
 from . import across_aten, attention_aten
-from .calls import Natural
-from .tokens import numbers, places, turnable, vectors, view_of, viewed, whole
+from .calls import Calls, Natural
+from .tokens import numbers, pixels_of, places, settled, turnable, vectors, view_of, viewed, whole
 
 NEAREST_LINEAR = "one over the features of each token, the last axis, or over a flattened map"
 
@@ -34,7 +34,7 @@ def linear(low: Lowering, call: Call, natural: Natural) -> Act:
         patches = _patches(low, x)
         if patches is None:
             found = across_aten.linear(low, call, x, weight) or _in_any_order(low, call, x, weight)
-            return found or _no_linear(low, call, x)
+            return found or _of_features(low, call, natural, x)
         window, pixels, pixels_first = patches
     shape = (classes, window.kh, window.kw, low.shape(x)[2])
     if pixels_first:
@@ -86,6 +86,14 @@ def _in_any_order(low: Lowering, call: Call, x: Act, weight: Param) -> Act | Non
     )
 
 
+def _of_features(low: Lowering, call: Call, natural: Natural, x: Act) -> Act:
+    """Of a map that is turned first: its rows are more than a window reaches."""
+    turned, pixels = across_aten.featured(low, call, x)
+    if pixels is None:
+        return _no_linear(low, call, x)
+    return linear(low, replace(call, args={**call.args, "input": turned}), natural)
+
+
 def _no_linear(low: Lowering, call: Call, x: Act) -> Act:
     raise call.error(
         f"a linear layer reads a tensor of shape {list(x.dims)}; flatten the image before it, or the "
@@ -123,6 +131,8 @@ def matmul(low: Lowering, call: Call, natural: Natural) -> Any:
         and len(other.dims) > 2
     ):
         return _from_the_left(low, call, natural, other)
+    if (found := _weighted_sum(Calls(low, call, natural), call.x, other)) is not None:
+        return found
     if not isinstance(other, Param):
         return attention_aten.product(low, call)
     if other.value.ndim != 2 or call.get("alpha", 1) != 1 or call.get("beta", 1) != 1:
@@ -130,6 +140,28 @@ def matmul(low: Lowering, call: Call, natural: Natural) -> Any:
     x, bias = (call.args["mat1"], call.x) if call.op == "addmm" else (call.x, None)
     args = {"input": x, "weight": other.t, "bias": bias}
     return linear(low, replace(call, args=args), natural)
+
+
+def _weighted_sum(made: Calls, x: Any, column: Any) -> Act | None:
+    """Features [..., c, tokens] times a number for each token [..., tokens, 1]: their sum over all pixels.
+
+    None where it is another product
+    """
+    low = made.low
+    if not isinstance(x, Act) or not isinstance(column, Act) or len(x.dims) != len(column.dims):
+        return None
+    if len(x.dims) < 3 or column.dims[-1] != 1 or min(x.dims[-2:]) < 2 or low.is_stand_in(column):
+        return None
+    x = settled(low, made.call, viewed(x, numbers(low, x)))
+    column = settled(low, made.call, column)
+    pixels = pixels_of(low, viewed(x, numbers(low, x).swapaxes(-1, -2)))
+    own = places(low, column)
+    if pixels is None or low.shape(column) != (*low.shape(x)[:2], 1) or pixels.size != own.size:
+        return None
+    if not np.array_equal(pixels.ravel(), own.ravel()):
+        return None
+    total = made("sum", made("mul", whole(low, x), whole(low, column)), dim=[2, 3], keepdim=True)
+    return view_of(low, total.tensor, np.arange(low.shape(x)[2]).reshape(*x.dims[:-1], 1))
 
 
 def _from_the_left(low: Lowering, call: Call, natural: Natural, x: Act) -> Act:

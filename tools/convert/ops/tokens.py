@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import WINDOW_MOST, Layer, Node, Source, Tensor, Window
+from microtrain.convert.ir import WINDOW_MOST, Layer, Source, Tensor, Window
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 
-from .channels_aten import TAKE
+from .channels_aten import TAKE, take
 from .conv import DEPTHWISE
 from .pool import AVERAGE
 from .resample_aten import chosen, sampled
@@ -124,7 +124,7 @@ def settled(low: Lowering, call: Call, value: Any) -> Act:
         return settled(low, call, view_of(low, scaled.tensor, places(low, act)))
     h, w, c = low.shape(act)
     at = places(low, act)
-    if at.size == h * w * c and (act.order is None or np.unique(at).size == at.size):
+    if at.size == h * w * c and (act.order is None or not _several(at)):
         return act
     if low.is_stand_in(act):  # how its numbers lie is not known
         return low.unknown(call, act.dims)
@@ -136,38 +136,43 @@ def settled(low: Lowering, call: Call, value: Any) -> Act:
         window = Window(1, 1, more_h=1 - h, more_w=1 - w)
         made = low.emit(call, AVERAGE, (act,), (1, 1, c), window=window)
         return view_of(low, made.tensor, at)
-    last = np.array_equal(np.sort(at, axis=None), (h - 1) * c + np.arange(c))
+    last = at.size == c and np.array_equal(np.sort(at, axis=None), (h - 1) * c + np.arange(c))
     if last and maker is not None and maker.op in LAST:
         call, x = replace(call, module=maker.name), Act(maker.inputs[0], ())
         made = low.emit(call, LAST[maker.op], (x,), (1, 1, c), window=maker.window, factors=maker.factors)
         return view_of(low, made.tensor, at % c)
-    if np.unique(at).size < at.size:
-        raise call.error(f"the op {call.op} of {_repeated(maker)}")
-    kept = np.unique(at % c)
-    if np.unique(at // c).size == 1:
+    if _several(at):
+        raise _several_times(call, recurrent=maker is not None and maker.op in LAST)
+    kept, pixels = _among(at % c, c), _among(at // c, h * w)
+    if pixels.size == 1:
         token = view_of(low, _one_token(low, call, act, int(at.flat[0]) // c).tensor, np.arange(c))
         return view_of(low, token.tensor, at % c) if at.size == c else _some(low, call, token, at % c)
-    pixels = np.unique(at // c)
-    if not np.array_equal(np.sort(at, axis=None), (pixels[:, None] * c + kept).ravel()):
+    if at.size < pixels.size * kept.size:
         raise call.error(
-            f"the op {call.op} of some numbers of tokens, {list(act.dims)}, is not supported; the nearest "
-            "that is: of some tokens, or of some of their features"
+            f"the op {call.op} of some numbers of some tokens, {list(act.dims)}, is not supported; the "
+            "nearest that is: of some tokens, or of some of their features"
         )
     if pixels.size < h * w:
-        act = _tokens(low, call, act, pixels)
-        at = np.searchsorted(pixels, at // c) * c + at % c
-    return _some(low, call, act, at) if kept.size < c else view_of(low, act.tensor, at)
+        return _some_tokens(low, call, act, pixels)
+    return _some(low, call, act, at)
 
 
-def _repeated(maker: Node | None) -> str:
-    """Why places of a view that stand there twice are refused: recurrent_aten.layers has no other for states
-    that are not kept."""
-    if maker is not None and maker.op in LAST:
-        return (
-            "what an inner layer of several leaves is not supported; the nearest that is: of what the last "
-            "one leaves"
-        )
-    return "tokens that stand there twice is not supported; the nearest that is: of each of them once"
+def _several_times(call: Call, recurrent: bool) -> Exception:
+    """What is refused of numbers that stand several times: as do places that recurrent layers do not keep."""
+    what, nearest = "numbers that stand several times", "each once"
+    if recurrent:
+        what, nearest = "what an inner layer of several leaves", "what the last one leaves"
+    return call.error(f"the op {call.op} of {what} is not supported; the nearest that is: of {nearest}")
+
+
+def _several(found: np.ndarray) -> bool:
+    """Whether a number stands in several places; counted, since maps are large and sorting takes long."""
+    return bool(np.bincount(found.ravel()).max() > 1)
+
+
+def _among(found: np.ndarray, count: int) -> np.ndarray:
+    """Which of the numbers below count there are."""
+    return np.flatnonzero(np.bincount(found.ravel(), minlength=count))
 
 
 def _listed(low: Lowering, call: Call, act: Act, at: np.ndarray) -> Act | None:
@@ -175,7 +180,7 @@ def _listed(low: Lowering, call: Call, act: Act, at: np.ndarray) -> Act | None:
     of any other view."""
     h, w, c = low.shape(act)
     channels, pixels = at.reshape(-1, at.shape[-1])[0] % c, at[..., 0] // c
-    if pixels.size != h * w or np.unique(pixels).size < h * w:
+    if pixels.size != h * w or _several(pixels):
         return None
     if not np.array_equal(at, pixels[..., None] * c + channels):
         return None
@@ -183,22 +188,30 @@ def _listed(low: Lowering, call: Call, act: Act, at: np.ndarray) -> Act | None:
     return view_of(low, made.tensor, pixels[..., None] * channels.size + np.arange(channels.size))
 
 
+def _some_tokens(low: Lowering, call: Call, act: Act, pixels: np.ndarray) -> Act:
+    """A view of some pixels of a map, of the map of these: rows and columns, or else pixels of one column.
+
+    That map is made once for all that read it.
+    """
+    h, w, c = low.shape(act)
+    rows, columns = _among(pixels // w, h), _among(pixels % w, w)
+    x, sizes = whole(low, act), (h, w)
+    if rows.size * columns.size > pixels.size:
+        x, sizes, rows, columns = of_vector(low, call, x, (h * w, 1, c)), (h * w, 1), pixels, np.zeros(1)
+    axes = (chosen(rows, sizes[0]), chosen(columns, sizes[1]))
+    about = ((low.tensor_of(x),), axes)
+    known = next((node.outputs[0] for node in low.nodes if (node.inputs, node.axes) == about), None)
+    made = known or sampled(low, call, x, *axes).tensor
+    at = places(low, act)
+    return settled(low, call, view_of(low, made, np.searchsorted(pixels, at // c) * c + at % c))
+
+
 def _some(low: Lowering, call: Call, act: Act, at: np.ndarray) -> Act:
     """The view with these places of memory, which are the same features of each token of a map."""
     h, w, c = low.shape(act)
-    kept = np.unique(at % c)
+    kept = _among(at % c, c)
     made = low.emit(call, TAKE, (act,), (h, w, len(kept)), channels=tuple(int(i) for i in kept))
     return view_of(low, made.tensor, at // c * len(kept) + np.searchsorted(kept, at % c))
-
-
-def _tokens(low: Lowering, call: Call, act: Act, pixels: np.ndarray) -> Act:
-    """Some tokens of a map in one column, once for all that read them."""
-    h, w, c = low.shape(act)
-    column = act if w == 1 else of_vector(low, call, act, (h * w, 1, c))
-    axes = (chosen(pixels, h * w), chosen([0], 1))
-    about = ((low.tensor_of(column),), axes)
-    known = next((node for node in low.nodes if (node.inputs, node.axes) == about), None)
-    return Act(known.outputs[0], ()) if known else sampled(low, call, whole(low, column), *axes)
 
 
 def _one_token(low: Lowering, call: Call, act: Act, pixel: int) -> Act:
@@ -218,8 +231,26 @@ def _one_token(low: Lowering, call: Call, act: Act, pixel: int) -> Act:
 
 def vectors(low: Lowering, call: Call, value: Any) -> tuple[Act, np.ndarray | None]:
     """A view of a whole map, and the pixel of each of its vectors if the last axis is the channels."""
-    act = sequence(low, call, value)
+    act = in_order(low, call, sequence(low, call, value))
     return act, pixels_of(low, act)
+
+
+def in_order(low: Lowering, call: Call, act: Act) -> Act:
+    """A view whose vectors all have a pixel's channels in one other order, of a map that has them so."""
+    at, c = places(low, act), low.shape(act)[2]
+    if (
+        at.shape[-1:] != (c,)
+        or at.size != math.prod(low.shape(act))
+        or low.is_input(act)
+        or low.is_stand_in(act)
+    ):
+        return act
+    own = at.reshape(-1, c) % c
+    others = np.ptp(at.reshape(-1, c) // c, axis=1).any() or (own != own[0]).any()
+    if others or np.array_equal(own[0], np.arange(c)):
+        return act
+    made = take(low, replace(call, op=TAKE, builtin=False), whole(low, act), own[0].tolist())
+    return view_of(low, made.tensor, at // c * c + np.arange(c))
 
 
 def again(low: Lowering, made: Act, x: Act) -> Act:

@@ -17,9 +17,11 @@ from . import (
     channels_aten,
     einsum_aten,
     inside_aten,
-    position,
+    joins_aten,
     recurrent_aten,
     token_arithmetic_aten,
+    token_images_aten,
+    token_joins_aten,
     token_linear_aten,
 )
 from .activations import ALSO
@@ -28,7 +30,7 @@ from .calls import Natural
 from .functions import ACTIVATIONS
 from .multiply import glu
 from .normalise_aten import normalised
-from .token_images_aten import as_image, is_image, is_other, is_row, is_sequence
+from .token_images_aten import as_image, is_other, is_row, is_sequence
 from .tokens import (
     MOST_NUMBERS,
     again,
@@ -65,6 +67,10 @@ def concerns(low: Lowering, call: Call) -> bool:
         return True
     if any(word in op for word in WINDOWS) and any(is_other(low, a) and not is_row(low, a) for a in acts):
         return True
+    if op in ARITHMETIC and len({low.shape(a) for a in acts}) > 1 and any(_is_made(low, a) for a in acts):
+        return True
+    if op in CUTS and not _cuts_a_map(low, x):
+        return True
     if op in (*REDUCTIONS, *ARITHMETIC) and any(is_last(a) and low.shape(a)[:2] == (1, 1) for a in acts):
         return True
     if op in REDUCTIONS and blocks_under(low, call) is not None:
@@ -82,6 +88,23 @@ def concerns(low: Lowering, call: Call) -> bool:
     if op in ("permute", "transpose", "t"):
         return len(x.dims) != 5 or not channels_aten.swaps(low, x, axes_of(call, len(x.dims)))
     return op in (*attention_aten.RULES, "einsum", "select", "unbind", "unflatten")
+
+
+def _is_made(low: Lowering, x: Act) -> bool:
+    """Whether a view is an image of other sides than the map that a layer made."""
+    return not low.is_input(x) and is_other(low, x)
+
+
+def _cuts_a_map(low: Lowering, x: Act) -> bool:
+    """Whether a view that is cut is an image, a series or a vector, whose channels are known as such."""
+    (h, w, c), dims = low.shape(x), x.dims[1:]
+    return (
+        dims in ((c, h, w), (c,))
+        or (dims == (c, h) and w == 1)
+        or low.is_input(x)
+        or x.half
+        or low.batch != 1
+    )
 
 
 def given_to(call: Call) -> list[Any]:
@@ -142,6 +165,14 @@ def layer_norm(low: Lowering, call: Call, natural: Natural) -> Act:
         )
     made = normalised(low, replace(call, args={**call.args, "input": whole(low, x)}), 1, apart=True)
     return again(low, made, x)
+
+
+def by_channels(low: Lowering, call: Call, natural: Natural) -> Any:
+    """A norm of channels, the second dimension of a view; in whatever order pixels lie."""
+    x = settled(low, call, call.x)
+    if len(x.dims) < 2 or pixels_of(low, viewed(x, np.moveaxis(numbers(low, x), 1, -1))) is None:
+        return as_image(low, call, natural)
+    return again(low, natural(low, replace(call, args={**call.args, "input": whole(low, x)})), x)
 
 
 def over_tokens(low: Lowering, call: Call, natural: Natural) -> Any:
@@ -244,6 +275,8 @@ def softmax(low: Lowering, call: Call) -> Any:
     if isinstance(call.x, Scores):
         return attention_aten.softmax(low, call)
     x = sequence(low, call, call.x)
+    if low.is_stand_in(x):  # it may be that of attention
+        return low.unknown(call, x.dims)
     factors = inside_aten.over(low, call, x)
     return viewed(low.emit(call, SOFTMAX, (x,), low.shape(x), factors=factors), numbers(low, x))
 
@@ -254,83 +287,8 @@ def size(call: Call) -> Any:
     return len(dims) if call.op == "dim" else list(dims) if at is None else dims[int(at)]
 
 
-def cat(low: Lowering, call: Call, natural: Natural) -> Any:
-    """Tokens and constant ones, one behind the other, or their features; vectors, one of which is a token."""
-    given, axis = call.args.get("tensors") or [], int(call.get("dim", 0))
-    if all(isinstance(v, Act) and len(v.dims) == 2 for v in given):
-        given = [settled(low, call, v) for v in given]
-        call = replace(call, args={**call.args, "tensors": given})
-    if all(isinstance(v, Act) and v.order is None and v.tensor not in low.last for v in given):
-        given = [across_aten.as_image(low, call, v) if is_other(low, v) else v for v in given]
-        if all(is_image(low, v) for v in given):
-            return natural(low, replace(call, args={**call.args, "tensors": given}))
-    found = [across_aten.featured(low, call, v) for v in given if isinstance(v, Act)]
-    sizes = [v.dims if isinstance(v, Act) else v.value.shape for v in given]
-    rank = len(sizes[0])
-    axis %= rank
-    fits = all(pixels is not None for _, pixels in found) and {len(dims) for dims in sizes} == {rank}
-    if fits and axis == rank - 1 and len(found) == len(given):
-        return _beside(low, call, natural, found)
-    if not fits or axis == rank - 1 or len({(*dims[:axis], *dims[axis + 1 :]) for dims in sizes}) > 1:
-        kinds = ("a constant" if isinstance(v, Param) else "tokens" for v in given)
-        shapes = " and ".join(f"{kind} {list(dims)}" for kind, dims in zip(kinds, sizes, strict=True))
-        raise call.error(
-            f"the op {call.op} of {shapes} along dimension {axis} is not supported; the nearest that is: "
-            "tokens of as many features, and constant ones, one behind the other"
-        )
-    return _one_behind_the_other(low, call, natural, found)
-
-
-Vectors = tuple[Act, np.ndarray | None]  # a view of a whole map, and the pixel of each of its vectors
-
-
-def _beside(low: Lowering, call: Call, natural: Natural, found: list[Vectors]) -> Act:
-    """Features behind those of the same tokens."""
-    pixels = found[0][1]
-    assert pixels is not None
-    sides = {low.shape(x)[:2] for x, _ in found}
-    if len(sides) > 1 or any(p is None or not np.array_equal(p, pixels) for _, p in found):
-        raise call.error(
-            f"the op {call.op} of the features of tokens in two orders is not supported; the nearest that "
-            "is: of tokens that stand in the same places"
-        )
-    maps = [whole(low, x) for x, _ in found]
-    made = natural(low, replace(call, args={"tensors": maps, "dim": 1}))
-    c = low.shape(made)[2]
-    return view_of(low, made.tensor, pixels[..., None] * c + np.arange(c))
-
-
-def _one_behind_the_other(low: Lowering, call: Call, natural: Natural, found: list[Vectors]) -> Act:
-    """Tokens of maps and constant ones; in memory the constants come first, whatever the view says."""
-    given, axis = call.args["tensors"], int(call.get("dim", 0))
-    c = low.shape(found[0][0])[2]
-    constants = [low.constant(call, v, "token").value.reshape(-1, c) for v in given if isinstance(v, Param)]
-    columns = []
-    for x, _ in found:
-        h, w, _ = low.shape(x)
-        columns.append(across_aten.relabelled(low, call, x, (h * w, 1, c)))
-    column, apart = columns[0], replace(call, builtin=False)
-    if len(columns) > 1:
-        column = natural(low, replace(apart, args={"tensors": columns, "dim": 2}))
-    if constants:
-        name = next(v.name for v in given if isinstance(v, Param))
-        column = position.preceded(low, call, whole(low, column), name, np.concatenate(constants))
-    of_maps, begin, behind, pixels = iter(found), 0, sum(map(len, constants)), []
-    for value in given:
-        if isinstance(value, Param):
-            count = value.value.size // c
-            pixels.append(begin + np.arange(count).reshape(value.value.shape[:-1]))
-            begin += count
-        else:
-            x, own = next(of_maps)
-            assert own is not None
-            pixels.append(behind + own)
-            behind += low.tensors[x.tensor].pixels
-    at = np.concatenate(pixels, axis=axis % (pixels[0].ndim + 1))
-    return view_of(low, column.tensor, at[..., None] * c + np.arange(c))
-
-
 WINDOWS = ("conv", "pool", "pad", "upsample", "cat")  # in the names of calls that read images alone
+CUTS = ("slice", "chunk", "split", "split_with_sizes")
 SEEN = ("pad", "pool")  # in the names of calls that see to lines of pixels themselves
 ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "true_divide")
 REDUCTIONS = ("mean", "sum", "amax", "max")
@@ -342,10 +300,7 @@ RULES: dict[str, Rule] = {
         ("permute", "transpose", "t"),
         lambda low, call, natural: turned(low, call, axes_of(call, len(call.x.dims))),
     ),
-    **dict.fromkeys(
-        ("select", "slice", "unbind", "chunk", "split", "split_with_sizes"),
-        lambda low, call, natural: cut(low, call),
-    ),
+    **dict.fromkeys(("select", "unbind", *CUTS), lambda low, call, natural: cut(low, call)),
     **dict.fromkeys(
         (
             "contiguous",
@@ -365,6 +320,8 @@ RULES: dict[str, Rule] = {
     "linear": token_linear_aten.linear,
     **dict.fromkeys(("matmul", "mm", "bmm", "addmm"), token_linear_aten.matmul),
     "layer_norm": layer_norm,
+    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training", "group_norm"), by_channels),
+    **dict.fromkeys(("pad", "constant_pad_nd"), token_images_aten.pad),
     "einsum": einsum_aten.einsum,
     "add": token_arithmetic_aten.add,
     **dict.fromkeys(("sub", "rsub"), token_arithmetic_aten.subtract),
@@ -375,7 +332,7 @@ RULES: dict[str, Rule] = {
         ("softmax", "_softmax", "log_softmax", "_log_softmax"),
         lambda low, call, natural: softmax(low, call),
     ),
-    **dict.fromkeys(("cat", "concat", "concatenate"), cat),
+    **dict.fromkeys(joins_aten.NAMES, token_joins_aten.cat),
     **{
         name: lambda low, call, natural: recurrent_aten.ATEN[call.op].rule(low, call)
         for name in recurrent_aten.ATEN

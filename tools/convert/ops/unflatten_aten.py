@@ -25,6 +25,7 @@ OF_VIEWS = (  # calls to which it is all one whether a view is an image
     *("contiguous", "clone", "detach", "detach_copy", "alias", "identity", "to", "float", "_to_copy"),
     *("dropout", "dropout2d", "feature_dropout", "alpha_dropout", "native_dropout"),
     *("linear", "matmul", "mm", "bmm", "addmm", "einsum", "layer_norm", "softmax"),
+    "scaled_dot_product_attention",
 )
 OVER_PIXELS = ("conv", "pool", "pad", "upsample", "norm", "shuffle", "cat")  # are in the names of other calls
 
