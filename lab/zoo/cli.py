@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from microtrain.convert.pipeline import ALL_PASSES
 from microtrain.convert.scheme import Scheme
 from microtrain.convert.tasks import headed
 
+from . import timm_models
 from .cases import CASES, Case
 
 WORK, RESULT = ROOT / "build/zoo", ROOT / "build/zoo.json"
@@ -111,7 +113,7 @@ def looked_at(case: Case, built: bool) -> dict[str, Any]:
     seconds = {"seconds": round(time.monotonic() - start, 1)}
     seconds["processor_seconds"] = round(time.process_time() - worked, 1)
     estimated = {"weights": checked.weights, "flash": checked.flash, "sram": checked.sram}
-    true = {"weights": true_weights(network, case.shape)}
+    true = {"weights": true_weights(network, case.shape) + case.ours}
     if checked.fits and built:
         true |= true_sizes(path, checked)
     path.unlink()
@@ -135,6 +137,15 @@ def wrong(case: Case, row: dict[str, Any]) -> list[str]:
     return found
 
 
+def asked(only: str | None) -> list[Case]:
+    """The architectures of that name, or all; without timm, those that are not its own."""
+    chosen = [case for case in (*CASES, *timm_models.CASES) if only in (None, case.name)]
+    if find_spec("timm") is None and any(case in timm_models.CASES for case in chosen):
+        say("timm is not installed, and its architectures are left out: pip install --no-deps timm")
+        chosen = [case for case in chosen if case not in timm_models.CASES]
+    return chosen
+
+
 @click.command()
 @click.option("--only", help="One architecture, by its name; the file is left alone.")
 @click.option("--build/--no-build", "built", default=True, help="Build those that fit, for their true sizes.")
@@ -142,13 +153,12 @@ def main(only: str | None, built: bool) -> None:
     """Ask `convert --check` about public architectures, and hold its answers against what is true."""
     hold(WORK)
     rows = []
-    for case in CASES:
-        if only in (None, case.name):
-            row = looked_at(case, built)
-            rows.append(row)
-            verdict = f"{row['verdict']}, {len(row['obstacles'])} obstacles"
-            judged = "; ".join(row["wrong"]) or "right"
-            say(f"{case.name:24} {verdict:28} {row['processor_seconds']:5.1f} s  {judged}")
+    for case in asked(only):
+        row = looked_at(case, built)
+        rows.append(row)
+        verdict = f"{row['verdict']}, {len(row['obstacles'])} obstacles"
+        judged = "; ".join(row["wrong"]) or "right"
+        say(f"{case.name:31} {verdict:28} {row['processor_seconds']:5.1f} s  {judged}")
     if only is None:
         notes.write(RESULT, rows)
     sys.exit(1 if any(row["wrong"] for row in rows) else 0)
