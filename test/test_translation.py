@@ -251,6 +251,12 @@ def session(elf: Path, image: np.ndarray, when: Translate, caches: bool = False)
     return Session(board, device.pull(), board.calls())
 
 
+@pytest.fixture(scope="module")
+def image(example: Built) -> np.ndarray:
+    shape = read_plan(example.folder / "plan.json").input.shape
+    return np.random.default_rng(1).integers(0, 256, shape, np.uint8)
+
+
 @pytest.fixture
 def early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "SHORT", 1_000_000)
@@ -258,10 +264,7 @@ def early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("caches", [False, True], ids=["", "caches"])
 @pytest.mark.usefixtures("early")
-def test_a_session_is_the_same(example: Built, caches: bool) -> None:
-    image = np.random.default_rng(1).integers(
-        0, 256, read_plan(example.folder / "plan.json").input.shape, np.uint8
-    )
+def test_a_session_is_the_same(example: Built, image: np.ndarray, caches: bool) -> None:
     one, other = (session(example.elf, image, w, caches) for w in (Translate.NEVER, Translate.AT_ONCE))
     assert one.board.engine.translated == 0
     assert other.board.engine.translated > 0.4 * other.board.instructions
@@ -290,38 +293,37 @@ def cut(elf: Path, image: np.ndarray, instructions: int, when: Translate) -> tup
 
 
 @pytest.mark.usefixtures("early")
-def test_the_power_is_cut_at_the_same_instruction(example: Built) -> None:
-    image = np.zeros(read_plan(example.folder / "plan.json").input.shape, np.uint8)
+def test_the_power_is_cut_at_the_same_instruction(example: Built, image: np.ndarray) -> None:
     for instructions in (5_000_001, 5_123_457, 5_234_562):
         assert cut(example.elf, image, instructions, Translate.NEVER) == cut(
             example.elf, image, instructions, Translate.AT_ONCE
         )
 
 
-@pytest.mark.usefixtures("early")
-def test_code_that_is_another_one_is_not_run_as_it_was(example: Built) -> None:
-    """Flash that is changed from outside ends the translation."""
-    board = Board(example.elf, translate=Translate.AT_ONCE)
+def warm(elf: Path, image: np.ndarray, when: Translate = Translate.AT_ONCE) -> tuple[Board, Device]:
+    """A board that has taken two steps, and so is translated."""
+    board = Board(elf, translate=when)
     device = Device(EmulatedPort(board))
-    image = np.zeros(read_plan(example.folder / "plan.json").input.shape, np.uint8)
-    device.train(image, 0)
-    before = board.engine.translated
-    device.train(image, 0)
-    assert board.engine.translated > before > 0
-    hash32 = next(f for f in board.image.functions if f.name == "model_forward").address & ~1
-    board.write_memory(hash32, board.read_memory(hash32, 2))
+    for label in range(2):
+        device.train(image, label)
+    assert board.engine.translated > 0
+    return board, device
+
+
+@pytest.mark.usefixtures("early")
+def test_code_that_is_another_one_is_not_run_as_it_was(example: Built, image: np.ndarray) -> None:
+    """Flash that is changed from outside ends the translation."""
+    board, device = warm(example.elf, image)
+    code = board.image.symbols["model_forward"] & ~1
+    board.write_memory(code, board.read_memory(code, 2))
     before = board.engine.translated
     device.train(image, 0)
     assert board.engine.translated == before
 
 
 @pytest.mark.usefixtures("early")
-def test_functions_that_are_watched_are_seen(example: Built) -> None:
-    board = Board(example.elf, translate=Translate.AT_ONCE)
-    device = Device(EmulatedPort(board))
-    image = np.zeros(read_plan(example.folder / "plan.json").input.shape, np.uint8)
-    device.train(image, 0)
-    device.train(image, 0)
+def test_functions_that_are_watched_are_seen(example: Built, image: np.ndarray) -> None:
+    board, device = warm(example.elf, image)
     seen = []
     board.watch("model_forward", lambda: seen.append(board.pc))
     device.train(image, 0)
@@ -329,20 +331,14 @@ def test_functions_that_are_watched_are_seen(example: Built) -> None:
 
 
 @pytest.mark.usefixtures("early")
-def test_a_translation_is_kept_for_the_next_board(example: Built) -> None:
-    image = np.zeros(read_plan(example.folder / "plan.json").input.shape, np.uint8)
-    for when in (Translate.AT_ONCE, Translate.WHEN_LONG):
-        board = Board(example.elf, translate=when)
-        device = Device(EmulatedPort(board))
-        device.train(image, 0)
-        device.train(image, 0)
-        assert board.engine.translated > 0, when
+def test_a_translation_is_kept_for_the_next_board(example: Built, image: np.ndarray) -> None:
+    warm(example.elf, image)
+    warm(example.elf, image, Translate.WHEN_LONG)
 
 
 @pytest.mark.usefixtures("early")
-def test_boards_of_one_firmware_count_each_for_itself(example: Built) -> None:
+def test_boards_of_one_firmware_count_each_for_itself(example: Built, image: np.ndarray) -> None:
     """They share the code that was compiled, and run at the same time."""
-    image = np.zeros(read_plan(example.folder / "plan.json").input.shape, np.uint8)
     alone = session(example.elf, image, Translate.AT_ONCE).board
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda _: session(example.elf, image, Translate.AT_ONCE).board, range(2)))
@@ -352,9 +348,8 @@ def test_boards_of_one_firmware_count_each_for_itself(example: Built) -> None:
 
 @pytest.mark.usefixtures("early")
 def test_a_damaged_translation_is_made_anew(
-    example: Built, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    example: Built, image: np.ndarray, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(Translation, "_place", lambda self, caches: tmp_path / "translated.so")
     (tmp_path / "translated.so").write_bytes(b"no library")
-    board = session(example.elf, np.zeros((32, 32, 1), np.uint8), Translate.AT_ONCE).board
-    assert board.engine.translated > 0
+    warm(example.elf, image)
