@@ -320,7 +320,9 @@ def test_an_input_that_is_read_in_two_shapes_is_a_sentence(tmp_path: Path) -> No
         return net.head(torch.cat([y, functional.relu(net.b(x.transpose(1, 2).flatten(1)))], 1))
 
     net = Own(twice, nn.Conv2d(1, 4, (5, 1)), nn.Linear(60, 4), head=nn.Linear(8, 3)).eval()
-    with pytest.raises(ConvertError, match="net reads its input in two shapes, in a and b; let one layer"):
+    with pytest.raises(
+        ConvertError, match=r"reads its input in two shapes, in a and b\.blocks; let one layer"
+    ):
         read(save(net, (3, 20), tmp_path / "net.pt2"), (3, 20))
 
 

@@ -238,9 +238,10 @@ def test_patches_of_either_order_are_a_convolution(order: str, suffix: str, tmp_
     assert graph.layers[first.layer or ""].source.columns == (HWC if order == "p1 p2 c" else None)
 
 
-def test_patches_in_another_order_are_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ConvertError, match="layer patch: a linear layer reads a tensor of shape"):
-        load_model(exported(Patched("p2 p1 c"), tmp_path / "model.pt2", (3, 9, 9)))
+@SUFFIXES
+def test_patches_in_another_order_are_right_too(suffix: str, tmp_path: Path) -> None:
+    torch.manual_seed(2)
+    assert_as_pytorch(loud(Patched("p2 p1 c")), tmp_path / f"model.{suffix}", (3, 9, 9))
 
 
 def test_what_patches_learned_goes_back(tmp_path: Path) -> None:

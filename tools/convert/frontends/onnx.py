@@ -42,6 +42,7 @@ from .onnx_transposed import conv_transpose
 from .onnx_values import WEIGHTED, Label, Turned, Value, Walker, as_last, channels_first
 from .returned import returned
 
+COLOURS = (1, 3, 4)  # channels of a picture
 LABELS = (  # behind the logits
     *("ArgMax", "TopK", "ZipMap", "ArrayFeatureExtractor", "LabelEncoder", "Binarizer"),
 )
@@ -148,13 +149,14 @@ def onnx_homes(path: Path, input_shape: tuple[int, ...] | None = None) -> Homes:
 def _walked(path: Path, input_shape: tuple[int, ...] | None) -> tuple[_Walk, Raw]:
     """The walk of a file and what it made.
 
-    An input that is turned first of all, for what tokens are turned for too, is taken for tokens; where
-    something of that is refused, and nothing where it is an image in NHWC, it is an image.
+    An input that is turned first of all, for what tokens are turned for too, is an image in NHWC where its
+    last axis is that of colours. Others are taken for tokens, unless something of that is refused, and
+    nothing of the other.
     """
     file = read_onnx_file(path)
     walk = _Walk(file)
     raw, error = _tried(walk, input_shape)
-    if walk.doubtful and (raw is None or raw.found):
+    if walk.doubtful and (walk.coloured or raw is None or raw.found):
         other = _Walk(file, turned=True)
         again, _ = _tried(other, input_shape)
         if again is not None and not again.found:
@@ -191,11 +193,12 @@ class _Walk(Walker):
 
     turned    an input that is turned first of all is an image, whatever reads it
     doubtful  it may be one, or tokens
+    coloured  an image's colours would be last, and not where PyTorch has them
     """
 
     def __init__(self, file: OnnxGraph, turned: bool = False) -> None:
         super().__init__(file)
-        self.turned, self.doubtful = turned, False
+        self.turned, self.doubtful, self.coloured = turned, False, False
 
     def read(self, input_shape: tuple[int, ...] | None) -> Raw:
         if len(self.file.inputs) != 1:
@@ -230,6 +233,7 @@ class _Walk(Walker):
                 f"{self.file.name} leaves the size of its input open; export it with a fixed one, or pass "
                 "--input CxHxW"
             )
+        self.coloured = len(dims) == 4 and dims[3] in COLOURS and dims[1] not in COLOURS
         readers = [s for s in self.file.steps if name in s.inputs]
         for _ in self.file.steps:  # at most: a damaged file may go round in circles
             if len(readers) == 1 and readers[0].op in IN_FRONT and readers[0].outputs:
