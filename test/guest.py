@@ -35,7 +35,7 @@ class Guest(ctypes.Structure):
         ("r", ctypes.c_uint32 * 15),
         *((name, ctypes.c_uint32) for name in ("pc", "it", "nf", "zf", "cf", "vf", "qf")),
         ("s", ctypes.c_uint32 * 32),
-        *((name, ctypes.c_uint32) for name in ("fpflags", "out", "watching")),
+        *((name, ctypes.c_uint32) for name in ("fpflags", "block", "out", "watching")),
         ("left", ctypes.c_int64),
         ("end", ctypes.c_uint64),
         ("counting", ctypes.c_uint64),
@@ -57,7 +57,7 @@ class TranslatedFunction(ctypes.Structure):
 class State:
     """Registers, flags (N, Z, C, V and Q in bits 31 to 27), those of FPSCR, single registers, and SRAM.
 
-    left   where it was left to Unicorn, or None
+    left   where it was left to Unicorn, and of which block; or None
     """
 
     core: tuple[int, ...]
@@ -65,7 +65,7 @@ class State:
     fpflags: int
     single: tuple[int, ...]
     memory: bytes
-    left: int | None = None
+    left: tuple[int, int] | None = None
 
 
 class Both:
@@ -114,7 +114,7 @@ class Both:
             if not guest.out and guest.pc != BACK:
                 self._functions[self.starts[number]](None, ctypes.byref(guest))
         after = guest.nf & 1 << 31 | (guest.zf == 0) << 30 | guest.cf << 29 | guest.vf >> 31 << 28
-        left = guest.pc if guest.out == LEFT_WITHIN else None
+        left = (guest.pc, guest.block) if guest.out == LEFT_WITHIN else None
         return State(
             tuple(guest.r), after | guest.qf << 27, guest.fpflags, tuple(guest.s), self._memory.raw, left
         )

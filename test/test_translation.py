@@ -43,6 +43,7 @@ HALVES = ("bb", "bt", "tb", "tt")
 CONDITIONS = ("eq", "ne", "hs", "lo", "mi", "pl", "vs", "vc", "hi", "ls", "ge", "lt", "gt", "le")
 BY_TABLE = """cmp r2, #2; bhs 9f; tbb [pc, r2]; 1: .byte (to_2-1b)/2, (to_3-1b)/2
     to_2: movs r0, #2; bx lr; to_3: movs r0, #3; 9:"""
+BEHIND_ANOTHER = "movs r0, #1; ldm r1, {r3, r4, r7}"
 INSTRUCTIONS = [
     *(f"{name} r0, r3, r4" for name in THREE + CARRIES),
     *(f"{name} r5, r6, #0x81" for name in THREE + CARRIES),
@@ -114,6 +115,7 @@ INSTRUCTIONS = [
     *("cbz r3, 1f; movs r0, #9; 1:", "cbnz r3, 1f; movs r0, #9; 1:", "1: subs r2, r2, #1; bpl 1b"),
     *("b 1f; .word 0x12345678; 1: ldr r0, 1b", "ldr r0, =0x89abcdef; bx lr; .ltorg", "nop"),
     BY_TABLE,
+    BEHIND_ANOTHER,
     *(f"{name} r0, [r1]" for name in ("ldr", "ldrb", "ldrh", "ldrsb", "ldrsh", "str", "strb", "strh")),
     *(f"{name} r0, [r1, #4]!" for name in ("ldr", "ldrb", "ldrsh", "str", "strh")),
     *(f"{name} r0, [r1], #-6" for name in ("ldr", "ldrsb", "strb", "str")),
@@ -201,7 +203,14 @@ def test_unaligned_words_are(both: Both) -> None:
         state = drawn(rng, SRAM + 0x1002)
         left = both.translated(number, state)
         assert dataclasses.replace(left, left=None) == state
-        assert left.left == both.starts[number]
+        assert left.left == (both.starts[number], both.starts[number])
+
+
+def test_what_is_handed_over_within_a_block_tells_which(both: Both) -> None:
+    """Faults of peripherals say in which block the firmware was."""
+    number = INSTRUCTIONS.index(BEHIND_ANOTHER)
+    start = both.starts[number]
+    assert both.translated(number, drawn(np.random.default_rng(0), SRAM + 0x1002)).left == (start + 2, start)
 
 
 def test_every_rule_has_an_instruction() -> None:

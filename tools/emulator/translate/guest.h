@@ -1,4 +1,4 @@
-/* What translated code is made of (translation.py): registers, memory and single instructions of the guest. Each
+/* What translated code is made of (source.py): registers, memory and single instructions of the guest. Each
  * function of the guest is one of C; the macros below use the names that it declares. */
 #ifndef EMULATOR_GUEST_H
 #define EMULATOR_GUEST_H

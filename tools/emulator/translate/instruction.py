@@ -94,11 +94,6 @@ def condition(i: Instruction) -> str | None:
     return None if i.cond is None else CONDITIONS[i.cond]
 
 
-def place(i: Instruction) -> str:
-    """Where Unicorn goes on if it is this instruction: its address, and ITSTATE above."""
-    return f"at = {i.it << 32 | i.address:#x}u;"
-
-
 # ------------------------------------------------------------------ operands
 def number(text: str) -> int:
     if not text.startswith("#"):

@@ -13,15 +13,18 @@ static void map_pages(uint8_t **pages, uint32_t address, uint32_t size, uint8_t 
     }
 }
 
-/* Take note of translated code, or forget it where there is none. */
+/* Take note of translated code; NULL: there is none any more. */
 void native_install(struct native *n, const struct translation *t)
 {
-    memset(n->owners, 0, n->size[FLASH] / 2 * sizeof *n->owners);
     n->translation = t;
+    if (t == NULL) {
+        return;
+    }
+    memset(n->owners, 0, n->size[FLASH] / 2 * sizeof *n->owners);
     map_pages(n->readable, n->base[FLASH], n->size[FLASH], n->memory[FLASH]);
     map_pages(n->readable, n->alias, n->size[FLASH], n->memory[FLASH]);
     map_pages(n->readable, n->base[SRAM], n->size[SRAM], n->memory[SRAM]);
-    for (uint32_t k = 0; t != NULL && k < t->block_count; k++) {
+    for (uint32_t k = 0; k < t->block_count; k++) {
         uint32_t i = (t->blocks[k].address - n->base[FLASH]) >> 1;
         n->owners[i] = t->blocks[k].entered ? (uint16_t)(t->blocks[k].function + 1u) : 0u;
         n->blocks[FLASH][i] = n->blocks[FLASH][i] != 0 ? n->blocks[FLASH][i] : t->blocks[k].note;
@@ -132,7 +135,7 @@ uint32_t run_translated(void *uc, struct native *n, uint32_t pc)
     struct guest g;
     fill_guest(n, uc, &g);
     int64_t time = end - n->total < 1ull << 62 ? (int64_t)(end - n->total) : (int64_t)1 << 62;
-    g.pc = pc, g.it = 0, g.out = 0, g.left = time, g.end = n->thread + (uint64_t)time;
+    g.pc = pc, g.out = 0, g.left = time, g.end = n->thread + (uint64_t)time;
     for (const struct translated_function *f = owner(n, pc); f != NULL && g.out == 0; f = owner(n, g.pc)) {
         f->run(n, &g);
     }
@@ -142,9 +145,8 @@ uint32_t run_translated(void *uc, struct native *n, uint32_t pc)
     take_over(n);
     if (g.out == LEFT_WITHIN) {
         n->resumed = g.pc + 1u;
+        n->block = g.block;
         handed_over(n, g.pc);
-    } else {
-        g.it = 0;
     }
     spill_guest(n, uc, &g);
     return g.pc;

@@ -12,7 +12,6 @@ from .instruction import (
     UnknownInstructionError,
     condition,
     number,
-    place,
     register,
     registers,
 )
@@ -21,7 +20,7 @@ from .rules import statements
 
 NAMES = (*GENERAL, "nf", "zf", "cf", "vf", "qf", "fpflags", *(f"s{n}" for n in range(32)))
 READS = re.compile(r"\b(r\d+|sp|lr|[nzcvq]f|fpflags|s\d+)\b")
-LEAVES = ("LOAD", "STORE", "GO_INDIRECT", "HAND_OVER")  # what may hand over to Unicorn
+LEAVES = ("LOAD", "STORE", "HAND_OVER")  # what may hand over to Unicorn
 NO_THUMB = "if (UNLIKELY(!IS_THUMB(t_))) { HAND_OVER(); }"
 
 
@@ -78,7 +77,9 @@ def _function(function: Function, first: int) -> str:
             "out_of_time: g->out = LEFT_IN_TIME;",
             "leave:",
             *(f"g->{_field(name)} = {name};" for name in kept),
-            "g->pc = (uint32_t)at, g->it = (uint32_t)(at >> 32), g->left = left, g->counting = counting;",
+            "g->pc = (uint32_t)at, g->it = (uint32_t)(at >> 32) & 0xffu;",
+            "g->block = g->pc - (uint32_t)(at >> 40);",
+            "g->left = left, g->counting = counting;",
             "}",
         )
     )
@@ -97,15 +98,23 @@ def _block(function: Function, block: Block, count: int) -> str:
     lines = [f"B_{block.address:x}: {kind}({count}, {block.address:#x}u, {size});"]
     for i in block.instructions:
         try:
-            lines.append(_conditional(i, _ending(function, i) if jump(i) is not None else statements(i)))
+            text = _ending(function, i) if jump(i) is not None else statements(i)
         except UnknownInstructionError:
-            return "\n".join([*lines, f"{place(i)} HAND_OVER();"])
+            return "\n".join([*lines, f"{_place(block, i)} HAND_OVER();"])
+        lines.append(_conditional(i, f"{_place(block, i)} {text}" if _may_leave(text) else text))
     return "\n".join([*lines, _go(function, block.last.after)])
 
 
+def _may_leave(text: str) -> bool:
+    return any(word in text for word in LEAVES)
+
+
+def _place(block: Block, i: Instruction) -> str:
+    """Where Unicorn goes on if it is this instruction: its address, ITSTATE, how far it is into the block."""
+    return f"at = {(i.address - block.address) << 40 | i.it << 32 | i.address:#x}u;"
+
+
 def _conditional(i: Instruction, text: str) -> str:
-    if any(word in text for word in LEAVES):
-        text = f"{place(i)} {text}"
     needed = None if i.name.startswith("it") else condition(i)
     return f"if ({needed}) {{ {text} }}" if needed else text
 

@@ -11,6 +11,7 @@ struct guest {
     uint32_t r[15], pc, it;                     /* r0 to r12, sp, lr; where it goes on, and ITSTATE there */
     uint32_t nf, zf, cf, vf, qf;                /* N and V are bit 31, Z is that zf is 0 */
     uint32_t s[32], fpflags;                    /* N, Z, C and V of FPSCR */
+    uint32_t block;                             /* of the instruction that was left within a block: its address */
     uint32_t out;                               /* LEFT_, or 0: the function has ended */
     uint32_t watching;                          /* calls are watched */
     int64_t left;                               /* instructions until it must stop */
