@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from test_executor import partly_trained, run_both
 from test_gradients import cosines, everything
 from test_model_copy import Session, agree
-from test_own_models import Own, read, save
+from test_own_models import Own, beside_pytorch, read, save
 from test_parallel import assert_simulated, image_of
 from test_parallel import compiled as learning
 from torch import nn
@@ -341,10 +341,7 @@ def made(name: str, suffix: str, folder: Path) -> Made:
     make, shape = NETWORKS[name]
     torch.manual_seed(3)
     net = make().eval()
-    pixels = np.random.default_rng(4).integers(0, 256, (32, *shape)).astype(np.uint8)
-    with torch.no_grad():
-        wanted = np.concatenate([net(torch.tensor(p / np.float32(255))[None]).numpy() for p in pixels])
-    graph = read(save(net, shape, folder / f"net{suffix}"), shape)
+    graph, pixels, wanted = beside_pytorch(net, shape, folder / f"net{suffix}")
     rows, _, channels = graph.tensors[graph.input.tensor].shape
     as_features = len(shape) == 2 and (rows, channels) == shape  # what a layer reads first of a series
     images = pixels if as_features else np.moveaxis(pixels, 1, -1)

@@ -10,17 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_executor import partly_trained, run_both
+from test_executor import assert_learned_alike
 from test_gradients import cosines, everything
 from test_own_models import read, save
 from torch import nn
 from torch.nn import functional
 from torch_networks import randomise
 
-from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.batched import run_float, run_int8
 from microtrain.convert.ir import ConvertError, Graph
-from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops.across_aten import DENSE
 from microtrain.convert.ops.attention import ATTENTION
 from microtrain.convert.ops.attention_bias_aten import factored
@@ -281,8 +279,7 @@ def test_it_computes_what_pytorch_does(name: str, suffix: str, tmp_path: Path) -
 def test_it_learns_on_the_device_as_in_pytorch(name: str, tmp_path: Path) -> None:
     graph, images, _ = converted(name, ".pt2", tmp_path)
     int8 = quantize_model(graph, images, Choices())
-    trained = partly_trained(int8, 4)
-    run_both(trained, NativeModel(generate(trained, "a test"), tmp_path), 4)
+    assert_learned_alike(int8, tmp_path)
     whole = everything(int8).graph
     for errors, least in (("fp32", 0.999), ("int8", 0.95)):
         found = cosines(whole, errors)  # a bias that all keys have in common has no gradient

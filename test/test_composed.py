@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from test_executor import partly_trained, run_both
-from test_own_models import Own, read, save
+from test_own_models import Own, beside_pytorch, read, save
 from torch import nn
 from torch.nn import functional
 
@@ -197,10 +197,7 @@ def made(name: str, suffix: str, folder: Path) -> tuple[Graph, np.ndarray, np.nd
     make, shape = NETWORKS[name]
     torch.manual_seed(3)
     net = make().eval()
-    pixels = np.random.default_rng(4).integers(0, 256, (32, *shape)).astype(np.uint8)
-    with torch.no_grad():
-        wanted = np.concatenate([net(torch.tensor(p / np.float32(255))[None]).numpy() for p in pixels])
-    graph = read(save(net, shape, folder / f"net{suffix}"), shape)
+    graph, pixels, wanted = beside_pytorch(net, shape, folder / f"net{suffix}")
     return graph, np.moveaxis(pixels, 1, -1).reshape(-1, *graph.tensors[graph.input.tensor].shape), wanted
 
 

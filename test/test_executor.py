@@ -39,6 +39,12 @@ def images(graph: Graph, count: int, seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).integers(-128, 128, (count, *shape)).astype(np.int8)
 
 
+def assert_learned_alike(graph: Graph, folder: Path) -> None:
+    """The executor and generated C take the same steps, where some of an int8 graph is trained."""
+    trained = partly_trained(graph, 4)
+    run_both(trained, NativeModel(generate(trained, "a test"), folder), 4)
+
+
 def run_both(compiled: Compiled, native: NativeModel, steps: int) -> None:
     """Train on both sides and compare logits, losses and the whole block after every step."""
     executor = Executor(compiled.graph)

@@ -10,18 +10,16 @@ import numpy as np
 import pytest
 import torch
 from onnx import helper
-from test_executor import partly_trained, run_both
+from test_executor import assert_learned_alike
 from test_gradients import cosines, everything
 from test_onnx import constants, saved
 from test_own_models import Own, read, save
 from torch import nn
 from torch.nn import functional
 
-from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.batched import run_float, run_int8
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph
-from microtrain.convert.native_model import NativeModel
 from microtrain.convert.quantize.ptq import Choices, quantize_model
 
 IMAGE = (3, 12, 16)
@@ -240,8 +238,7 @@ def test_other_poolings_of_volumes_are_a_sentence(tmp_path: Path) -> None:
 def test_it_learns_on_the_device_as_in_pytorch(name: str, tmp_path: Path) -> None:
     graph, images, _ = converted(name, ".pt2", tmp_path)
     int8 = quantize_model(graph, images, Choices())
-    trained = partly_trained(int8, 4)
-    run_both(trained, NativeModel(generate(trained, "a test"), tmp_path), 4)
+    assert_learned_alike(int8, tmp_path)
     whole = everything(int8).graph
     for errors, least in (("fp32", 0.999), ("int8", 0.95)):
         assert min(cosines(whole, errors).values()) > least

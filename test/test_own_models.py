@@ -278,16 +278,23 @@ def read(path: Path, shape: tuple[int, ...]) -> Graph:
     return load_model(path, input_shape=shape if path.suffix == ".pt" else None).graph
 
 
+def beside_pytorch(
+    net: nn.Module, shape: tuple[int, ...], path: Path
+) -> tuple[Graph, np.ndarray, np.ndarray]:
+    """The graph of a network's file, 32 samples in PyTorch's order, and what PyTorch makes of them."""
+    pixels = np.random.default_rng(4).integers(0, 256, (32, *shape)).astype(np.uint8)
+    with torch.no_grad():
+        wanted = np.concatenate([net(torch.tensor(p / np.float32(255))[None]).numpy() for p in pixels])
+    return read(save(net, shape, path), shape), pixels, wanted
+
+
 @pytest.mark.parametrize("suffix", [".pt2", ".pt", ".onnx"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_of_ones_own(name: str, suffix: str, tmp_path: Path) -> None:
     make, shape = NETWORKS[name]
     torch.manual_seed(3)
     net = randomise(make(), 3)
-    graph = read(save(net, shape, tmp_path / f"net{suffix}"), shape)
-    pixels = np.random.default_rng(4).integers(0, 256, (32, *shape)).astype(np.uint8)
-    with torch.no_grad():
-        wanted = np.concatenate([net(torch.tensor(p / np.float32(255))[None]).numpy() for p in pixels])
+    graph, pixels, wanted = beside_pytorch(net, shape, tmp_path / f"net{suffix}")
     given = pixels if name in OWN_ORDER else np.moveaxis(pixels, 1, -1)
     images = given.reshape(-1, *graph.tensors[graph.input.tensor].shape)
     found = run_float(graph, images).reshape(wanted.shape)

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import Window
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 
 from . import position
-from .calls import frozen
+from .beside_aten import masked
 from .channels_aten import TAKE, take
 
 NEGLIGIBLE = 1e-6  # of the largest singular value
@@ -78,16 +77,8 @@ def widened(
     kept = [places < own for own in sizes for _ in range(heads)]
     apart = replace(call, builtin=False)
     wide = take(low, replace(apart, op=TAKE), x, [int(i) for i in np.concatenate(channels)])
-    weight = np.concatenate(kept).astype(np.float32)[:, None, None]
-    layer = frozen(low, f"{call.node_name('wide')}{len(low.nodes)}", weight)
-    x = low.emit(
-        replace(apart, op="dwconv2d"),
-        "dwconv2d",
-        (wide,),
-        (h, w, len(weight)),
-        layer=layer,
-        window=Window(1, 1),
-    )
+    name, of_layer = f"{call.node_name('wide')}{len(low.nodes)}", replace(apart, op="dwconv2d")
+    x = masked(low, of_layer, wide, name, np.concatenate(kept))
     if tables is None:
         return Wide(x, size)
     table = np.zeros((h * w, 3, heads, size))

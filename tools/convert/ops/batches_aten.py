@@ -45,10 +45,8 @@ def _is_of_samples(call: Call, x: Act) -> bool:
     """Whether a call takes the first dimension of such a view as that of the batch."""
     op, rank, weight = call.op, len(x.dims), call.args.get("weight")
     if op in CONVOLUTIONS:
-        known = isinstance(weight, Param) and weight.value.ndim in (
-            rank,
-            4,
-        )  # ONNX has one of four for a series
+        ranks = (rank, 4)  # ONNX has a weight of four for a series
+        known = isinstance(weight, Param) and weight.value.ndim in ranks
         return rank > 2 and known and not call.get("transposed", False)
     if op in REDUCTIONS:
         given = call.get("dim", None)

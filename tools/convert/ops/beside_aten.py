@@ -24,7 +24,7 @@ def beside(low: Lowering, call: Call, given: Act, widths: tuple[int, int], mode:
     widths  how many come before and behind; mode: "constant", or one of AROUND; value: what a constant is
     """
     x = low.channelled(call, given)
-    h, w, c = low.shape(x)
+    c = low.shape(x)[2]
     if min(widths) < 0 or (mode != "constant" and max(widths) >= c):
         raise call.error(
             f"padding of {c} channels by {list(widths)} with mode={mode!r} is not supported; the nearest "
@@ -36,7 +36,11 @@ def beside(low: Lowering, call: Call, given: Act, widths: tuple[int, int], mode:
     own = np.pad(np.ones(c, bool), widths)
     places, apart = np.pad(np.arange(c), widths, "edge").tolist(), replace(call, op="take", builtin=False)
     wide = take(low, apart, x, places, (widths[0], widths[0] + c))  # behind those times 0 nothing comes back
-    weight = np.where(own, 1.0, 0.0).astype(np.float32)[:, None, None]
-    layer = frozen(low, call.node_name("channels"), weight, np.where(own, 0.0, value))
-    made = low.emit(call, "dwconv2d", (wide,), (h, w, len(own)), layer=layer, window=Window(1, 1))
-    return replace(made, dims=wide.dims)
+    return replace(masked(low, call, wide, call.node_name("channels"), own, value), dims=wide.dims)
+
+
+def masked(low: Lowering, call: Call, x: Act, name: str, own: np.ndarray, value: float = 0.0) -> Act:
+    """A map with a constant in the place of channels that are not its own, by a frozen layer of this name."""
+    layer = frozen(low, name, own.astype(np.float32)[:, None, None], np.where(own, 0.0, value))
+    shape = (*low.shape(x)[:2], len(own))
+    return low.emit(call, "dwconv2d", (x,), shape, layer=layer, window=Window(1, 1))
