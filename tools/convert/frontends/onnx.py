@@ -34,10 +34,11 @@ from . import onnx_tokens as tokens
 from .constants import MOST_IN_ALL
 from .endings import ENDINGS
 from .found import together
-from .onnx_constants import FOLDS, folded
+from .onnx_constants import FOLDS, folded, shape_of
 from .onnx_file import OnnxGraph, Step, read_onnx_file
 from .onnx_gelu import gelus
 from .onnx_norm_pieces import norms as pieces_of_norms
+from .onnx_places import listed
 from .onnx_transposed import conv_transpose
 from .onnx_values import WEIGHTED, Label, Turned, Value, Walker, as_last, channels_first
 from .returned import returned
@@ -111,7 +112,7 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     "Not": lambda walk, step: walk.unary(step, "rsub", other=1.0),  # of a comparison, which is 1 or 0
     "Where": scales.chosen,
     "Shrink": scales.shrink,
-    "Cast": scales.cast,
+    **dict.fromkeys(("Cast", "CastLike"), scales.cast),
     "Clip": scales.clip,
     "Pad": shapes.pad,
     "Resize": shapes.resize,
@@ -178,6 +179,9 @@ def in_pieces(file: OnnxGraph) -> tuple[dict[str, Step], set[str]]:
     for name, norm in pieces_of_norms(file).items():
         found[name] = norm.step(steps[name])
         inside |= norm.inside
+    for name, (step, parts) in listed(file).items():
+        found[name] = step
+        inside |= parts
     return found, inside
 
 
@@ -293,7 +297,7 @@ class _Walk(Walker):
         if step.op in FOLDS and all(v is None or isinstance(v, Param) for v in values):
             return self._constant(step, values)
         if step.op == "Shape" and isinstance(x := tokens.seen(self, step, values[0]), Act):
-            return Param(step.name, np.array(x.dims, np.int64))
+            return Param(step.name, shape_of(step, x.dims))
         of_length = step.op in norms.LENGTHS and not isinstance(values[0], Param)
         if of_length or any(isinstance(v, Length) for v in values):
             return norms.length(self, step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 import numpy as np
 
@@ -28,6 +29,11 @@ def constant_of(step: Step) -> np.ndarray | None:
         if step.attributes.get(name) is not None:
             return np.asarray(step.attributes[name])
     return None
+
+
+def shape_of(step: Step, dims: Sequence[int]) -> np.ndarray:
+    """What a step Shape makes of a tensor of these dimensions: of those from `start` to `end`, or of all."""
+    return np.array(dims[step.attributes.get("start") : step.attributes.get("end")], np.int64)
 
 
 def _constant(step: Step, arrays: Sequence[Array]) -> np.ndarray:
@@ -170,23 +176,27 @@ EACH: dict[str, Callable[..., np.ndarray]] = {
     **{name.capitalize(): function for name, function in OF_ONE.items()},
     "Exp": np.exp, "Log": np.log, "Abs": np.abs, "Neg": np.negative, "Reciprocal": np.reciprocal,
     "Relu": lambda x: np.maximum(x, 0),
-    "Not": np.logical_not, "Sqrt": np.sqrt, "Pow": np.power, "Min": np.minimum, "Max": np.maximum,
+    "Not": np.logical_not, "Sqrt": np.sqrt, "Pow": np.power,
     "And": np.logical_and, "Or": np.logical_or, "Less": np.less, "LessOrEqual": np.less_equal,
     "Greater": np.greater, "GreaterOrEqual": np.greater_equal, "Equal": np.equal, "Mod": np.mod,
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Where": np.where,
+    "Min": lambda *arrays: reduce(np.minimum, arrays), "Max": lambda *arrays: reduce(np.maximum, arrays),
+    "Sum": lambda *arrays: reduce(np.add, arrays),
 }  # fmt: skip
 FOLDS: dict[str, Callable[[Step, Sequence[Array]], np.ndarray]] = {
     "Constant": _constant,
     "ConstantOfShape": _filled,
-    "Shape": lambda step, arrays: np.array(_all(step, arrays)[0].shape, np.int64),
+    "Shape": lambda step, arrays: shape_of(step, _all(step, arrays)[0].shape),
     "Gather": lambda step, arrays: np.take(
         _all(step, arrays)[0], _all(step, arrays)[1].astype(np.int64), axis=step.attributes.get("axis") or 0
     ),
+    "GatherND": lambda step, arrays: _gathered(step, *_all(step, arrays)),
     "Unsqueeze": lambda step, arrays: np.expand_dims(_all(step, arrays)[0], _axes(step, arrays)),
     "Squeeze": lambda step, arrays: np.squeeze(_all(step, arrays)[0], _axes(step, arrays) or None),
     "Concat": lambda step, arrays: np.concatenate(_all(step, arrays), axis=step.attributes.get("axis") or 0),
     "Slice": _slice,
     "Cast": _cast,
+    "CastLike": lambda step, arrays: _all(step, arrays)[0].astype(_all(step, arrays)[1].dtype),
     "Reshape": _reshape,
     "Transpose": lambda step, arrays: _all(step, arrays)[0].transpose(step.attributes.get("perm")),
     "Identity": lambda step, arrays: _all(step, arrays)[0].copy(),
@@ -212,6 +222,18 @@ FOLDS: dict[str, Callable[[Step, Sequence[Array]], np.ndarray]] = {
     ),
     "ReduceProd": _over(np.prod),
 }
+
+
+def _gathered(step: Step, x: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """GatherND; of a list of places along one axis, along the one that `onnx_places` has found."""
+    axis, of_one = step.attributes.get("axis", 0), places.ndim == 2 and places.shape[1] == 1
+    if step.attributes.get("batch_dims") or (axis and not of_one):
+        raise ConvertError(
+            f"layer {step.name}: GatherND of constants in batches is not supported; store its result in the "
+            "model"
+        )
+    _bounded(step, float(math.prod(places.shape[:-1])) * math.prod(x.shape) / max(x.shape[axis], 1))
+    return np.asarray(np.take(x, places[:, 0], axis) if of_one else x[tuple(np.moveaxis(places, -1, 0))])
 
 
 def _flat(x: np.ndarray, axis: int) -> np.ndarray:

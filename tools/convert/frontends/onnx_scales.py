@@ -28,10 +28,14 @@ def clip(walk: Walker, step: Step) -> Value:
 
 
 def bound(walk: Walker, step: Step) -> Value:
-    """Max and Min of an activation and one number, which is a limit of it; or of several maps."""
+    """Max and Min of an activation and one number, which is a limit of it; of one and a constant of several
+    numbers; or of several maps."""
     values = [walk.value(name) for name in step.inputs]
     places = [place for place, v in enumerate(values) if isinstance(v, Act | Turned)]
     numbers = [v.value for v in values if isinstance(v, Param) and v.value.size == 1]
+    if len(values) == 2 and len(places) == 1 and not numbers and isinstance(values[places[0]], Act):
+        word = "maximum" if step.op == "Max" else "minimum"
+        return walk.made(step, word, self=values[places[0]], other=values[1 - places[0]])
     if (len(places), len(numbers), len(values)) != (1, 1, 2):
         return of_several(walk, step)
     limit = {"min" if step.op == "Max" else "max": float(np.ravel(numbers[0])[0])}
@@ -63,12 +67,16 @@ def selu(walk: Walker, step: Step) -> Value:
 
 
 def cast(walk: Walker, step: Step) -> Value:
-    """Between types of real numbers nothing changes."""
+    """Between types of real numbers nothing changes. CastLike: to the type of another tensor."""
     value = walk.value(step.inputs[0])
-    if isinstance(value, Act | Turned) and walk.at(step, "to", FLOAT) not in REAL:
+    like = walk.value(step.inputs[1]) if step.op == "CastLike" else None
+    if isinstance(value, Param) and not isinstance(like, Param):
+        return Param(value.name, value.value.astype(np.float32))
+    real = like.value.dtype.kind == "f" if isinstance(like, Param) else walk.at(step, "to", FLOAT) in REAL
+    if isinstance(value, Act | Turned) and not real:
         raise ConvertError(
-            f"layer {step.name}: Cast of activations to whole numbers or to truth values is not supported; "
-            "the nearest that is: to a type of real numbers, which changes nothing"
+            f"layer {step.name}: {step.op} of activations to whole numbers or to truth values is not "
+            "supported; the nearest that is: to a type of real numbers, which changes nothing"
         )
     return value
 

@@ -134,15 +134,37 @@ def gather(walk: Walker, step: Step) -> Value:
     places = [int(i) for i in np.ravel(at.value)]
     if at.value.ndim == 0:
         return walk.made(step, "select", self=x, dim=axis, index=places[0])
-    first, size = places[0] % x.dims[axis], len(places)
     if at.value.ndim > 1:
         raise ConvertError(
             f"layer {step.name}: Gather of places {places[:8]} in several rows is not supported; the nearest "
             "that is: of one row of them"
         )
-    if [p % x.dims[axis] for p in places] != list(range(first, first + size)):
-        return walk.made(step, "index_select", self=x, dim=axis, index=at)
-    return walk.made(step, "slice", self=x, dim=axis, start=first, end=first + size, step=1)
+    return _listed(walk, step, x, axis, places)
+
+
+def gather_nd(walk: Walker, step: Step) -> Value:
+    """Parts along the first axis, or along the one that `onnx_places` has found."""
+    x, at = seen(walk, step, walk.value(step.inputs[0])), walk.optional(step, 1)
+    one_row = isinstance(at, Param) and at.value.ndim == 2 and at.value.shape[1] == 1
+    if not one_row or not isinstance(at, Param) or not isinstance(x, Act) or walk.at(step, "batch_dims", 0):
+        raise ConvertError(
+            f"layer {step.name}: GatherND of places that are computed, or of several axes, is not supported; "
+            "the nearest that is: of a list of places along one axis"
+        )
+    return _listed(walk, step, x, walk.at(step, "axis", 0), [int(i) for i in np.ravel(at.value)])
+
+
+def _listed(walk: Walker, step: Step, x: Act, axis: int, places: list[int]) -> Value:
+    """The parts at these places along an axis, one behind the other."""
+    size = x.dims[axis]
+    if not places or not all(-size <= p < size for p in places):
+        raise ConvertError(f"layer {step.name}: {step.op} of places {places[:8]} of {size}")
+    places = [p % size for p in places]
+    first, behind = places[0], places[0] + len(places)
+    if places == list(range(first, behind)):
+        return walk.made(step, "slice", self=x, dim=axis, start=first, end=behind, step=1)
+    index = Param(f"{step.name}.places", np.array(places, np.int64))
+    return walk.made(step, "index_select", self=x, dim=axis, index=index)
 
 
 def _part(step: Step, given: Parts, place: int) -> tuple[Act, int]:
@@ -163,5 +185,6 @@ RULES: dict[str, Callable[[Walker, Step], Value]] = {
     **dict.fromkeys(("Softmax", "LogSoftmax"), softmax),
     "Einsum": einsum,
     "Gather": gather,
+    "GatherND": gather_nd,
     "Expand": expand,
 }

@@ -60,7 +60,7 @@ def is_sequence(low: Lowering, act: Act) -> bool:
 def is_row(low: Lowering, act: Act) -> bool:
     """Whether a view is of a line of pixels, seen along the other axis: [n, c, w] or [n, c, w, h]."""
     h, w, c = low.shape(act)
-    if min(h, w) > 1 or h == w or low.is_input(act):
+    if min(h, w) > 1 or h == w or low.is_input(act) or low.is_stand_in(act) or act.half:
         return False
     return act.dims == (low.batch, c, w, h) or (h == 1 and act.dims == (low.batch, c, w))
 
