@@ -13,10 +13,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from test_onnx import constants, load, saved
+from test_onnx import constants, load, reference, saved
 from test_other_onnx import differs, drawn, node, right_or_refused
 
-from microtrain.convert.ir import ConvertError
+from microtrain.convert.execute.batched import run_float
+from microtrain.convert.ir import ConvertError, Graph
 
 OPSET = 20  # its default
 
@@ -128,3 +129,96 @@ def test_an_unknown_op_on_a_series_is_a_sentence(tmp_path: Path) -> None:
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ConvertError, match="layer middle: the op hardmax is not supported"):
         load(path)
+
+
+TIME, FEATURES, UNITS = 5, 4, 3
+
+
+def unrolled(
+    folder: Path, backward: bool, read: str = "moment", zeros: bool = False, wrong: str = ""
+) -> Path:
+    """nn.RNN, one moment after the other, and a head.
+
+    backward  it goes from the last moment to the first
+    read      what the head reads: the second "moment" of its results, or its "state" in the end
+    zeros     the first moment multiplies a state of zeros, as where the batch is left open
+    wrong     what is not as in nn.RNN: a "matrix", a "bias", the "start", the "order", a "moment" left out
+    """
+    arrays = {"w": drawn(FEATURES, UNITS), "a": drawn(UNITS), "r": drawn(UNITS, UNITS), "b": drawn(UNITS)}
+    arrays |= {
+        "none": np.zeros((1, 1, UNITS), np.float32),
+        "start": arrays["b"][None, None] + (wrong == "start"),
+    }
+    arrays |= {"other matrix": drawn(UNITS, UNITS), "other bias": drawn(UNITS), "h": drawn(UNITS, 2)}
+    arrays |= {f"n{t}": np.array([t]) for t in range(TIME + 1)}
+    arrays |= {"end": np.array([-1]), "far": np.array([-(1 << 63)]), "one": np.array(1)}
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+        node("MatMul", ["t", "w"], ["v"], "product"),
+        node("Add", ["v", "a"], ["s"], "sum"),
+        *([node("Slice", ["s", "end", "far", "n0", "end"], ["f"])] if backward else []),
+        *([node("MatMul", ["none", "r"], ["z"]), node("Add", ["z", "b"], ["q0"])] if zeros else []),
+    ]
+    for t in range(TIME):
+        if t:
+            matrix, bias = (
+                f"other {word}" if (wrong, t) == (word, 2) else name
+                for word, name in (("matrix", "r"), ("bias", "b"))
+            )
+            nodes += [
+                node("MatMul", [f"h{t - 1}", matrix], [f"m{t}"]),
+                node("Add", [f"m{t}", bias], [f"q{t}"]),
+            ]
+        nodes += [
+            node("Slice", ["f" if backward else "s", f"n{t}", f"n{t + 1}", "n0"], [f"c{t}"]),
+            node("Squeeze", [f"c{t}", "n0"], [f"x{t}"]),
+            node("Add", [f"q{t}" if t or zeros else "start", f"x{t}"], [f"p{t}"]),
+            node("Tanh", [f"p{t}"], [f"h{t}"]),
+        ]
+    made = [f"h{t}" for t in range(wrong == "moment", TIME)]
+    nodes += [
+        node("Concat", made[::-1] if backward != (wrong == "order") else made, ["j"], axis=0),
+        node("Gather", ["j", "one"], ["g"], axis=0),
+        node("Squeeze", [made[-1], "n0"], ["e"]),
+        node("Gemm", ["g" if read == "moment" else "e", "h"], ["y"]),
+    ]
+    path = saved(folder / "net.onnx", nodes, constants(**arrays), (1, TIME, FEATURES), opset=OPSET)
+    model = onnx.load(str(path))
+    for name in ("s", "f"):
+        size = helper.make_tensor_value_info(name, TensorProto.FLOAT, (TIME, 1, UNITS))
+        model.graph.value_info.append(size)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def of_rows(path: Path, graph: Graph) -> float:
+    """The largest difference to ONNX's own evaluator."""
+    pixels = np.random.default_rng(1).integers(0, 256, (6, TIME, FEATURES)).astype(np.uint8)
+    wanted = np.concatenate([reference(path, p[None] / 255.0) for p in pixels])
+    found = run_float(graph, pixels.reshape(6, *graph.tensors[graph.input.tensor].shape)).reshape(
+        wanted.shape
+    )
+    return float(np.abs(found - wanted).max())
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("read", ["moment", "state"])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_a_recurrent_layer_that_is_written_out_is_one(
+    backward: bool, read: str, zeros: bool, tmp_path: Path
+) -> None:
+    path = unrolled(tmp_path, backward, read, zeros)
+    graph = load(path)
+    assert of_rows(path, graph) < 1e-5
+    assert any("gru" in each.op for each in graph.nodes), "each moment by itself"
+
+
+@pytest.mark.parametrize("wrong", ["matrix", "bias", "start", "order", "moment"])
+def test_what_is_nearly_a_recurrent_layer_is_none(wrong: str, tmp_path: Path) -> None:
+    path = unrolled(tmp_path, backward=False, wrong=wrong)
+    try:
+        graph = load(path)
+    except ConvertError as error:
+        assert "is not supported" in str(error) or "does not fit" in str(error), error
+    else:
+        assert of_rows(path, graph) < 1e-5

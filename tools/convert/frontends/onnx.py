@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from .onnx_gelu import gelus
 from .onnx_norm_pieces import norms as pieces_of_norms
 from .onnx_places import listed
 from .onnx_transposed import conv_transpose
+from .onnx_unrolled import unrolled
 from .onnx_values import WEIGHTED, Label, Turned, Value, Walker, as_last, channels_first
 from .returned import returned
 
@@ -168,10 +169,24 @@ def _walked(path: Path, input_shape: tuple[int, ...] | None) -> tuple[_Walk, Raw
     return walk, raw
 
 
-def in_pieces(file: OnnxGraph) -> tuple[dict[str, Step], set[str]]:
-    """Steps that stand for several, by their results; and the results of those that are parts of them."""
+@dataclass(frozen=True)
+class Wholes:
+    """Steps that stand for several.
+
+    steps      by their results
+    inside     results of those that are parts of them
+    constants  what they read that the file has not
+    """
+
+    steps: dict[str, Step]
+    inside: set[str]
+    constants: dict[str, np.ndarray]
+
+
+def in_pieces(file: OnnxGraph) -> Wholes:
+    """What a file writes out, as the steps that it is."""
     steps = {name: step for step in file.steps for name in step.outputs[:1]}
-    found, inside = dict[str, Step](), set[str]()
+    found, inside, constants = dict[str, Step](), set[str](), dict[str, np.ndarray]()
     for name, gelu in gelus(file).items():
         about = {"approximate": gelu.approximate}
         found[name] = replace(steps[name], op="Gelu", inputs=(gelu.given,), attributes=about)
@@ -182,7 +197,11 @@ def in_pieces(file: OnnxGraph) -> tuple[dict[str, Step], set[str]]:
     for name, (step, parts) in listed(file).items():
         found[name] = step
         inside |= parts
-    return found, inside
+    for cells in unrolled(file):
+        found |= cells.steps
+        inside |= cells.inside
+        constants |= cells.constants
+    return Wholes(found, inside, constants)
 
 
 def _tried(walk: _Walk, input_shape: tuple[int, ...] | None) -> tuple[Raw | None, ConvertError | None]:
@@ -211,10 +230,11 @@ class _Walk(Walker):
                 f"{self.file.name} takes {len(self.file.inputs)} inputs ({names}); {ONE_INPUT}"
             )
         self._input(self.file.inputs[0], input_shape)
-        whole, inside = in_pieces(self.file)
+        whole = in_pieces(self.file)
+        self.env |= {name: Param(name, value) for name, value in whole.constants.items()}
         for step in self.file.steps:
-            if not inside & set(step.outputs):
-                self._step(whole.get(step.outputs[0], step) if step.outputs else step)
+            if not whole.inside & set(step.outputs):
+                self._step(whole.steps.get(step.outputs[0], step) if step.outputs else step)
         weights = [
             v.shape for s in self.file.steps if s.op in WEIGHTED and (v := self._weight_of(s)) is not None
         ]
