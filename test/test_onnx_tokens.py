@@ -176,6 +176,18 @@ def test_scores_that_are_masked_are_refused(tmp_path: Path) -> None:
         load_model(path)
 
 
+def test_what_is_refused_is_said_where_nothing_else_knows_of_it(tmp_path: Path) -> None:
+    """What was made of products with a stand-in did not say what it is of, and the refusal was lost."""
+    nodes, arrays = keras_attention(by_einsum=False)
+    at = next(i for i, n in enumerate(nodes) if n.output[0] == "shares")
+    nodes[at].input[0] = "twice"
+    nodes.insert(at, helper.make_node("Add", ["scores", "scores"], ["twice"], name="mha/twice"))
+    path = saved(tmp_path / "twice.onnx", nodes, arrays, [1, TOKENS, WIDTH])
+    onnx.save(onnx.shape_inference.infer_shapes(onnx.load(str(path))), str(path))
+    with pytest.raises(ConvertError, match="layer mha/twice: a mask or a bias on the scores of attention"):
+        load_model(path)
+
+
 # ---------------------------------------------------------------- GELU in pieces
 
 

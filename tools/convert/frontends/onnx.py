@@ -287,7 +287,7 @@ class _Walk(Walker):
             if not sizes or any(not each or None in each[1:] for each in sizes):
                 self.low.found.append(error)
                 raise _all_of(self.low) from error
-            inputs = {i: v for i in step.inputs if isinstance(v := self.env.get(i), Act)}
+            inputs = {i: self.env.get(i) for i in step.inputs}
             call = Call(step.op.lower(), step.name, True, inputs)
             made = [self.low.stand_in(call, error, (1, *(d or 1 for d in each[1:]))) for each in sizes]
             self.env.update(zip(names, made, strict=True))

@@ -124,7 +124,7 @@ def gather(walk: Walker, step: Step) -> Value:
         if isinstance(at, Param) and at.value.ndim == 0:
             part, place = _part(step, given, int(at.value))
             return walk.made(step, "select", self=part, dim=given.axis, index=place)
-        given = walk.made(step, "cat", tensors=list(given.values), dim=given.axis)
+        given = walk.made(step, "cat", tensors=list(given.acts), dim=given.axis)
     x = seen(walk, step, given)
     axis = int(walk.at(step, "axis", 0))
     if not isinstance(at, Param) or not isinstance(x, Act):
@@ -169,7 +169,7 @@ def _listed(walk: Walker, step: Step, x: Act, axis: int, places: list[int]) -> V
 
 def _part(step: Step, given: Parts, place: int) -> tuple[Act, int]:
     """The activation that holds a place, and which of its own that is."""
-    owners = [(act, own) for act in given.values for own in range(act.dims[given.axis])]
+    owners = [(act, own) for act in given.acts for own in range(act.dims[given.axis])]
     if not -len(owners) <= place < len(owners):
         raise ConvertError(f"layer {step.name}: Gather of place {place} of {len(owners)}")
     return owners[place]

@@ -30,6 +30,11 @@ class Turned:
 
     act: Act
 
+    @property
+    def acts(self) -> tuple[Act]:
+        """What a stand-in reads in its place."""
+        return (self.act,)
+
 
 @dataclass(frozen=True)
 class Label:
@@ -42,7 +47,7 @@ class Label:
 class Parts:
     """Activations one behind the other along an axis, of which each reader takes one."""
 
-    values: tuple[Act, ...]
+    acts: tuple[Act, ...]
     axis: int
 
 
