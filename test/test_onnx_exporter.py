@@ -40,6 +40,15 @@ def between(
     return saved(folder / "net.onnx", nodes, constants(**arrays), (batch, 3, 6, 5), opset=opset)
 
 
+def sized(path: Path, **sizes: tuple[int, ...]) -> Path:
+    """The file with the sizes of tensors, which the exporter writes of all."""
+    model = onnx.load(str(path))
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, dims) for n, dims in sizes.items()]
+    model.graph.value_info.extend(infos)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
 def test_a_batch_that_is_left_open_is_one_axis_of_the_shape(tmp_path: Path) -> None:
     """Shape of some axes was taken for that of all, and views behind it were refused."""
     middle = [
@@ -124,9 +133,7 @@ def test_an_unknown_op_on_a_series_is_a_sentence(tmp_path: Path) -> None:
     ]
     arrays = constants(w1=drawn(5, 3, 3), w2=drawn(6, 5, 3), w3=drawn(4, 6), row=np.array([2]))
     path = saved(tmp_path / "net.onnx", nodes, arrays, (1, 3, 20), opset=OPSET)
-    model = onnx.load(str(path))
-    model.graph.value_info.append(helper.make_tensor_value_info("h", TensorProto.FLOAT, (1, 5, 1, 18)))
-    path.write_bytes(model.SerializeToString())
+    sized(path, h=(1, 5, 1, 18))
     with pytest.raises(ConvertError, match="layer middle: the op hardmax is not supported"):
         load(path)
 
@@ -183,12 +190,7 @@ def unrolled(
         node("Gemm", ["g" if read == "moment" else "e", "h"], ["y"]),
     ]
     path = saved(folder / "net.onnx", nodes, constants(**arrays), (1, TIME, FEATURES), opset=OPSET)
-    model = onnx.load(str(path))
-    for name in ("s", "f"):
-        size = helper.make_tensor_value_info(name, TensorProto.FLOAT, (TIME, 1, UNITS))
-        model.graph.value_info.append(size)
-    path.write_bytes(model.SerializeToString())
-    return path
+    return sized(path, s=(TIME, 1, UNITS), f=(TIME, 1, UNITS))
 
 
 def of_rows(path: Path, graph: Graph) -> float:
@@ -222,3 +224,116 @@ def test_what_is_nearly_a_recurrent_layer_is_none(wrong: str, tmp_path: Path) ->
         assert "is not supported" in str(error) or "does not fit" in str(error), error
     else:
         assert of_rows(path, graph) < 1e-5
+
+
+def pooled(equal: bool, wrong: bool = False) -> tuple[list[Any], dict[str, np.ndarray]]:
+    """Averages over rows of a map of six, as F.adaptive_avg_pool2d has them, of all five columns.
+
+    equal  to five rows, whose windows have two each: a mean. Else to four, and then the windows of the
+           columns, to three, have one pixel or two: a sum of them, of which a mask leaves some out
+    wrong  one place is another
+    """
+    tall, wide = (5, 5) if equal else (4, 3)
+    starts = [[i * n // m for i in range(m)] for n, m in ((6, tall), (5, wide))]
+    ends = [[-(-(i + 1) * n // m) for i in range(m)] for n, m in ((6, tall), (5, wide))]
+    counts = [np.subtract(e, s) for s, e in zip(starts, ends, strict=True)]
+    places = [
+        np.minimum(np.array(s)[:, None] + np.arange(count.max()), n - 1)
+        for s, count, n in zip(starts, counts, (6, 5), strict=True)
+    ]
+    if wrong:
+        places[0][1, 0] -= 1
+    at = np.stack(np.broadcast_arrays(places[0][:, :, None, None], places[1]), -1)
+    middle = [
+        node("Transpose", ["c"], ["t"], perm=[2, 3, 0, 1]),
+        node("GatherND", ["t", "places"], ["g"], "middle", batch_dims=0),
+        node("Transpose", ["g"], ["i"], perm=[4, 5, 0, 1, 2, 3]),
+    ]
+    if equal:
+        return [*middle, node("ReduceMean", ["i", "over"], ["m"], keepdims=0)], {
+            "places": at,
+            "over": np.array([-3, -1]),
+        }
+    masks = [np.arange(count.max()) >= count[:, None] for count in counts]
+    about = {"places": at, "rows": masks[0][:, :, None, None], "columns": masks[1]}
+    about |= {"none": np.zeros((), np.float32)} | {str(i): np.array(i) for i in range(3)}
+    about |= {"counts": np.outer(*counts).astype(np.float32)}
+    middle += [node("Where", ["rows", "none", "i"], ["j"]), node("Where", ["columns", "none", "j"], ["k"])]
+    sums: list[str] = []
+    for row, column in np.ndindex(int(counts[0].max()), int(counts[1].max())):
+        made = f"p{row}{column}"
+        middle += [node("Gather", ["k", str(row)], [f"r{made}"], axis=3)]
+        middle += [node("Gather", [f"r{made}", str(column)], [made], axis=4)]
+        sums.append(made)
+        if len(sums) > 1:
+            middle.append(node("Add", sums[-2:], [f"s{made}"]))
+            sums = [f"s{made}"]
+    return [*middle, node("Div", [sums[0], "counts"], ["m"])], about
+
+
+@pytest.mark.parametrize("equal", [False, True])
+def test_averages_over_windows_of_different_sizes(equal: bool, tmp_path: Path) -> None:
+    path = sized(between(tmp_path, *pooled(equal)), c=(1, 5, 6, 5))
+    assert differs(path, load(path)) < 1e-5
+    nearly = sized(between(tmp_path, *pooled(equal, wrong=True)), c=(1, 5, 6, 5))
+    with pytest.raises(ConvertError, match="layer middle: GatherND of places"):
+        load(nearly)
+
+
+def test_a_row_of_windows_is_a_series(tmp_path: Path) -> None:
+    """adaptive_avg_pool1d: the series is seen as a row, and then as a series again."""
+    nodes = [
+        node("Conv", ["x", "w1"], ["s"], "first"),
+        node("Unsqueeze", ["s", "row"], ["c"]),
+        node("Transpose", ["c"], ["t"], perm=[2, 3, 0, 1]),
+        node("GatherND", ["t", "places"], ["g"], "middle"),
+        node("Transpose", ["g"], ["i"], perm=[3, 4, 0, 1, 2]),
+        node("ReduceMean", ["i", "last"], ["m"], keepdims=0),
+        node("Squeeze", ["m", "row"], ["v"]),
+        node("Flatten", ["v"], ["f"]),
+        node("Gemm", ["f", "w2"], ["y"], "last", transB=1),
+    ]
+    columns = np.arange(5)[:, None] + np.arange(2)  # of six moments five averages
+    arrays = {"w1": drawn(5, 3, 3), "w2": drawn(4, 25), "row": np.array([2]), "last": np.array([-1])}
+    arrays["places"] = np.stack([np.zeros_like(columns), columns], -1)[None]
+    path = saved(tmp_path / "net.onnx", nodes, constants(**arrays), (1, 3, 8), opset=OPSET)
+    graph = load(sized(path, c=(1, 5, 1, 6)))
+    pixels = np.random.default_rng(1).integers(0, 256, (6, 3, 8)).astype(np.uint8)
+    wanted = np.concatenate([reference(path, p[None] / 255.0) for p in pixels])
+    found = run_float(graph, pixels.transpose(0, 2, 1)[:, :, None]).reshape(wanted.shape)
+    assert np.abs(found - wanted).max() < 1e-5
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_windows_side_by_side(stride: int, tmp_path: Path) -> None:
+    """F.unfold, kernels of 2x3."""
+    tall, wide = (6 - 2) // stride + 1, (5 - 3) // stride + 1
+    middle = [
+        node("Gather", ["c", "rows"], ["g"], axis=2),
+        node("Gather", ["g", "columns"], ["h"], "middle", axis=4),
+        node("Transpose", ["h"], ["t"], perm=[0, 1, 2, 4, 3, 5]),
+        node("Reshape", ["t", "to"], ["u"]),
+        node("Reshape", ["u", "map"], ["m"]),
+        node("Conv", ["m", "wide"], ["n"]),
+    ]
+    about = {"rows": np.arange(2)[:, None] + stride * np.arange(tall)}
+    about |= {"columns": np.arange(3)[:, None] + stride * np.arange(wide), "wide": drawn(5, 30, 1, 1)}
+    about |= {"to": np.array([1, 30, tall * wide]), "map": np.array([1, 30, tall, wide])}
+    path = between(tmp_path, middle, about)
+    model = onnx.load(str(path))
+    next(n for n in model.graph.node if n.name == "second").input[0] = "n"
+    path.write_bytes(model.SerializeToString())
+    sized(path, c=(1, 5, 6, 5), u=(1, 30, tall * wide))
+    assert differs(path, load(path)) < 1e-5
+
+
+def test_a_second_result_that_is_not_made_names_its_layer(tmp_path: Path) -> None:
+    """The places of a pooling's maxima, as nn.MaxUnpool2d reads them."""
+    pool = node("MaxPool", ["c"], ["p", "places"], "middle", kernel_shape=[1, 1])
+    middle = [
+        pool,
+        node("Cast", ["places"], ["r"], "cast", to=TensorProto.FLOAT),
+        node("Add", ["p", "r"], ["m"]),
+    ]
+    with pytest.raises(ConvertError, match="layer middle: result 2 of MaxPool is not supported"):
+        load(between(tmp_path, middle, {}))

@@ -42,6 +42,7 @@ from .onnx_places import listed
 from .onnx_transposed import conv_transpose
 from .onnx_unrolled import unrolled
 from .onnx_values import WEIGHTED, Label, Turned, Value, Walker, as_last, channels_first
+from .onnx_windows import windows
 from .returned import returned
 
 COLOURS = (1, 3, 4)  # channels of a picture
@@ -103,6 +104,8 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     **dict.fromkeys(("Sum", "Mean"), layers.of_several),
     **dict.fromkeys(("MaxPool", "AveragePool"), layers.pool),
     "LRN": layers.response,
+    "Averages": layers.averages,
+    "Windows": layers.side_by_side,
     **dict.fromkeys(layers.REDUCES, layers.reduced),
     **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), shapes.view),
     "Transpose": shapes.transpose,
@@ -194,7 +197,7 @@ def in_pieces(file: OnnxGraph) -> Wholes:
     for name, norm in pieces_of_norms(file).items():
         found[name] = norm.step(steps[name])
         inside |= norm.inside
-    for name, (step, parts) in listed(file).items():
+    for name, (step, parts) in (listed(file) | windows(file)).items():
         found[name] = step
         inside |= parts
     for cells in unrolled(file):

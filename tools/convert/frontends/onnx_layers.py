@@ -290,6 +290,22 @@ def response(walk: Walker, step: Step) -> Value:
     return walk.unary(step, "local_response_norm", size=size, before=(size - 1) // 2, k=shift, **about)
 
 
+def averages(walk: Walker, step: Step) -> Value:
+    """Over windows of different sizes, which `onnx_windows` has found; of a series seen as a row too."""
+    x, sizes = as_seen(walk, step), list(step.attributes["output_size"])
+    h, w, c = walk.low.shape(x)
+    if x.order is not None or w > 1 or h == 1 or x.dims[1:] != (c, 1, h) or sizes[0] > 1:
+        return walk.made(step, "adaptive_avg_pool2d", self=x, output_size=sizes)
+    x = replace(x, dims=(x.dims[0], c, h, 1))
+    made: Act = walk.call(step, "adaptive_avg_pool2d", self=x, output_size=sizes[::-1])
+    return replace(made, dims=(x.dims[0], c, *sizes))
+
+
+def side_by_side(walk: Walker, step: Step) -> Value:
+    """What each window of an image sees, which `onnx_windows` has found."""
+    return walk.made(step, "im2col", self=as_seen(walk, step), padding=0, **step.attributes)
+
+
 def scaler(walk: Walker, step: Step) -> Value:
     """(x - offset) * scale, a number for all or one a feature, as scikit-learn's scalers are written."""
     x: Any = walk.act(step)

@@ -45,16 +45,16 @@ def norms(file: OnnxGraph) -> dict[str, Norm]:
 def _norm(file: OnnxGraph, pieces: Pieces, last: Step) -> tuple[str, Norm] | None:
     """The normalisation that ends with a quotient."""
     centred, root = last.inputs
-    less, squares, chain = _made(pieces, centred, "Sub"), root, list[Step]()
+    less, squares, chain = pieces.made(centred, "Sub"), root, list[Step]()
     for op in ("Sqrt", "Add", "ReduceMean"):
-        step = _made(pieces, squares, op)
+        step = pieces.made(squares, op)
         known = [name for name in step.inputs[:2] if name not in pieces.numbers] if step else []
         if step is None or not known or (op == "Add" and len(known) != 1):
             return None
         chain.append(step)
         squares = known[0]
     square = pieces.makers.get(squares)
-    mean = _made(pieces, less.inputs[1], "ReduceMean") if less else None
+    mean = pieces.made(less.inputs[1], "ReduceMean") if less else None
     if less is None or mean is None or square is None or not _squares(pieces, square, centred):
         return None
     axis, steps = _axis(file, mean), (mean, less, square, *chain)
@@ -88,14 +88,9 @@ def _affine(file: OnnxGraph, pieces: Pieces, name: str, rank: int) -> tuple[tupl
 
 def _constant(file: OnnxGraph, pieces: Pieces, name: str) -> np.ndarray | None:
     """A constant, or a copy of one: PyTorch has constants of equal numbers once."""
-    while (step := _made(pieces, name, "Identity")) is not None:
+    while (step := pieces.made(name, "Identity")) is not None:
         name = step.inputs[0]
     return file.constants.get(name)
-
-
-def _made(pieces: Pieces, name: str, op: str) -> Step | None:
-    step = pieces.makers.get(name)
-    return step if step is not None and step.op == op else None
 
 
 def _is_part(step: Step, inside: frozenset[str], last: Step) -> bool:

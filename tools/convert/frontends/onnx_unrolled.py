@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .onnx_constants import constant_of
 from .onnx_file import OnnxGraph, Step
 from .onnx_gelu import Pieces
 
@@ -44,28 +43,6 @@ def unrolled(file: OnnxGraph) -> list[Unrolled]:
 
 
 class _Graph(Pieces):
-    def __init__(self, file: OnnxGraph) -> None:
-        super().__init__(file)
-        self.file = file
-
-    def made(self, name: str, op: str) -> Step | None:
-        step = self.makers.get(name)
-        return step if step is not None and step.op == op else None
-
-    def held(self, name: str) -> np.ndarray | None:
-        """A constant, or one that was turned or copied."""
-        step = self.makers.get(name)
-        if step is None:
-            return self.file.constants.get(name)
-        if step.op == "Constant":
-            return constant_of(step)
-        if step.op not in ("Transpose", "Identity"):
-            return None
-        found = self.held(step.inputs[0])
-        return (
-            found if found is None or step.op == "Identity" else found.transpose(step.attributes.get("perm"))
-        )
-
     def whole(self, name: str) -> list[int] | None:
         """A constant list of whole numbers."""
         found = self.held(name)

@@ -10,7 +10,7 @@ import numpy as np
 
 from microtrain.base.errors import one_line
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Act, Call, Home, Homes, Lowering, Param
+from microtrain.convert.lowering import Act, Call, Home, Homes, LayerError, Lowering, Param
 from microtrain.convert.ops.attention_aten import Scores
 from microtrain.convert.ops.columns_aten import Columns, refused
 from microtrain.convert.ops.expanded_aten import Expanded
@@ -78,6 +78,13 @@ class Walker:
         if not name:
             return None
         if name not in self.env:
+            for step in self.file.steps:
+                if name in step.outputs[1:] and step.outputs[0] in self.env:
+                    raise LayerError(
+                        f"layer {step.name}",
+                        f"result {step.outputs.index(name) + 1} of {step.op} is not supported; the nearest "
+                        "that is: its first alone",
+                    )
             raise ConvertError(f"{self.file.name} uses {one_line(name)}, which no node before makes")
         return self.env[name]
 
