@@ -280,6 +280,22 @@ def test_averages_over_windows_of_different_sizes(equal: bool, tmp_path: Path) -
         load(nearly)
 
 
+def test_averages_of_a_map_whose_axes_are_turned(tmp_path: Path) -> None:
+    """Channels become rows (DiCENet): the exporter joins that with the turn of its list of places."""
+    middle, about = pooled(equal=True)
+    middle[0] = node("Transpose", ["c"], ["t"], perm=[1, 3, 0, 2])
+    middle.append(node("Conv", ["m", "wide"], ["n"]))
+    rows, columns = np.arange(4)[:, None] + np.arange(2), np.arange(5)[:, None]  # of five rows four averages
+    about["places"] = np.stack(np.broadcast_arrays(rows[:, :, None, None], columns), -1)
+    about["wide"] = drawn(5, 6, 1, 1)
+    path = between(tmp_path, middle, about)
+    model = onnx.load(str(path))
+    next(n for n in model.graph.node if n.name == "second").input[0] = "n"
+    path.write_bytes(model.SerializeToString())
+    sized(path, c=(1, 5, 6, 5))
+    assert differs(path, load(path)) < 1e-5
+
+
 def test_a_row_of_windows_is_a_series(tmp_path: Path) -> None:
     """adaptive_avg_pool1d: the series is seen as a row, and then as a series again."""
     nodes = [

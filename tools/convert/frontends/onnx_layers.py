@@ -292,7 +292,8 @@ def response(walk: Walker, step: Step) -> Value:
 
 def averages(walk: Walker, step: Step) -> Value:
     """Over windows of different sizes, which `onnx_windows` has found; of a series seen as a row too."""
-    x, sizes = as_seen(walk, step), list(step.attributes["output_size"])
+    x, sizes, perm = as_seen(walk, step), list(step.attributes["output_size"]), step.attributes["perm"]
+    x = x if perm == [0, 1, 2, 3] else walk.call(step, "permute", self=x, dims=perm)
     h, w, c = walk.low.shape(x)
     if x.order is not None or w > 1 or h == 1 or x.dims[1:] != (c, 1, h) or sizes[0] > 1:
         return walk.made(step, "adaptive_avg_pool2d", self=x, output_size=sizes)

@@ -1,4 +1,4 @@
-"""nn.RNN as PyTorch's exporter writes it since 2.9: each moment by itself, tanh(R h + b + (W x + a)[t])."""
+"""nn.RNN as PyTorch's exporter writes it since 2.9: each moment by itself, f(R h + b + (W x + a)[t])."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 
 from .onnx_file import OnnxGraph, Step
 from .onnx_gelu import Pieces
+from .onnx_recurrent import ACTIVATIONS
 
+(BENT,) = ACTIVATIONS["RNN"]  # the function f
 STARTS = ("Expand", "ConstantOfShape", "Unsqueeze", "Squeeze", "Slice", "Gather", "Reshape")  # of zeros
 
 
@@ -38,7 +40,7 @@ class Product:
 def unrolled(file: OnnxGraph) -> list[Unrolled]:
     """Every chain of a graph that is one direction of a layer of nn.RNN, as the op RNN of ONNX."""
     graph = _Graph(file)
-    firsts = (step for step in file.steps if step.op == "Tanh" and graph.moment(step, 0) is not None)
+    firsts = (step for step in file.steps if step.op == BENT and graph.moment(step, 0) is not None)
     return [found for found in map(graph.chain, firsts) if found is not None]
 
 
@@ -64,7 +66,7 @@ class _Graph(Pieces):
         return Product(product.inputs[0], matrix.T, np.broadcast_to(bias, matrix.shape[1]), frozenset(inside))
 
     def moment(self, step: Step, at: int) -> tuple[str, str, frozenset[str]] | None:
-        """Of a tanh: the series whose moment `at` it reads, what it adds to that, and what it is made of."""
+        """Of a step f: the series whose moment `at` it reads, what it adds to that, and its parts."""
         added = self.made(step.inputs[0], "Add")
         for place, name in enumerate(added.inputs) if added else ():
             flat = self.made(name, "Squeeze")
@@ -82,27 +84,27 @@ class _Graph(Pieces):
         read = self.moment(first, 0)
         assert read is not None
         series, start, parts = read
-        tanhs, inside, again = [first], set(parts), None
-        while (step := self.next(tanhs[-1])) is not None:
-            read = self.moment(step, len(tanhs))
+        states, inside, again = [first], set(parts), None
+        while (step := self.next(states[-1])) is not None:
+            read = self.moment(step, len(states))
             found = self.product(read[1]) if read else None
-            if read is None or found is None or read[0] != series or found.of != tanhs[-1].outputs[0]:
+            if read is None or found is None or read[0] != series or found.of != states[-1].outputs[0]:
                 break
             if again is not None and not _alike(again, found):
                 return None
-            again, inside, tanhs = found, inside | read[2] | found.inside, [*tanhs, step]
+            again, inside, states = found, inside | read[2] | found.inside, [*states, step]
         flip = self.flipped(series)
         given = self.product(flip or series)
         length = (*self.file.sizes.get(series, ()), None)[0]
-        if again is None or given is None or len(tanhs) != length or not self.begins(start, again, inside):
+        if again is None or given is None or len(states) != length or not self.begins(start, again, inside):
             return None
         inside |= given.inside | {series}
-        return self.as_op(tanhs, given, again, frozenset(inside), backward=flip is not None)
+        return self.as_op(states, given, again, frozenset(inside), backward=flip is not None)
 
     def next(self, step: Step) -> Step | None:
-        """The tanh of the next moment."""
+        """The step f of the next moment."""
         name = step.outputs[0]
-        for op in ("MatMul", "Add", "Add", "Tanh"):
+        for op in ("MatMul", "Add", "Add", BENT):
             found = [s for s in self.readers.get(name, []) if s.op == op and s.inputs[0] == name]
             if len(found) != 1 and not (op == "Add" and not found):
                 return None
@@ -141,10 +143,10 @@ class _Graph(Pieces):
         return not held.any()
 
     def as_op(
-        self, tanhs: list[Step], given: Product, again: Product, inside: frozenset[str], backward: bool
+        self, states: list[Step], given: Product, again: Product, inside: frozenset[str], backward: bool
     ) -> Unrolled | None:
-        names = [tanh.outputs[0] for tanh in tanhs]
-        last, parts = tanhs[-1], inside | set(names)
+        names = [step.outputs[0] for step in states]
+        last, parts = states[-1], inside | set(names)
         outside = {
             s.outputs[0]: s
             for name in parts - {names[-1]}

@@ -53,12 +53,14 @@ class _Pooling:
 
     def of(self, step: Step) -> tuple[Step, frozenset[str]] | None:
         front, places = self.pieces.made(step.inputs[0], "Transpose"), self.pieces.held(step.inputs[1])
-        if front is None or list(front.attributes.get("perm") or []) != TO_FRONT or places is None:
+        perm = list(front.attributes.get("perm") or []) if front else []
+        if front is None or sorted(perm) != [0, 1, 2, 3] or perm[2] != 0 or places is None:
             return None
-        sizes = self.pieces.file.sizes.get(front.inputs[0], ())
-        if len(sizes) != 4 or None in sizes[1:] or places.size * math.prod(d or 1 for d in sizes[1:]) > MOST:
+        given = self.pieces.file.sizes.get(front.inputs[0], ())
+        if len(given) != 4 or None in given[1:] or places.size * math.prod(d or 1 for d in given[1:]) > MOST:
             return None
-        x = np.random.default_rng(0).normal(0, 1, (1, *(d or 1 for d in sizes[1:])))
+        order = [perm[TO_FRONT.index(axis)] for axis in range(4)]  # the exporter joins transpositions
+        x = np.random.default_rng(0).normal(0, 1, [1, *(given[axis] or 1 for axis in order[1:])])
         values, steps = {front.outputs[0]: x.transpose(TO_FRONT)}, [front]
         pending = list(self.pieces.readers.get(front.outputs[0], ()))
         while pending and len(steps) < MOST_STEPS:
@@ -69,7 +71,7 @@ class _Pooling:
             steps.append(later)
             if later.op in ENDS and _is_pooled(x, made):
                 inside = frozenset(values)
-                about = {"output_size": list(made.shape[2:])}
+                about = {"output_size": list(made.shape[2:]), "perm": order}
                 whole = replace(later, op="Averages", inputs=front.inputs[:1], attributes=about)
                 return (whole, inside) if self.pieces.alone(inside, steps) else None
             values[later.outputs[0]] = made
