@@ -119,6 +119,18 @@ def test_the_largest_of_any_number_of_constants(op: str, count: int, tmp_path: P
     assert differs(path, load(path)) < 1e-5
 
 
+@pytest.mark.parametrize("op", ["ReduceL1", "ReduceL2", "ReduceSumSquare"])
+def test_constants_by_their_length(op: str, tmp_path: Path) -> None:
+    """Weights whose norm has a limit, as networks for brain waves have them."""
+    middle = [
+        node(op, ["k", "over"], ["far"], keepdims=1),
+        node("Div", ["k", "far"], ["d"]),
+        node("Conv", ["c", "d"], ["m"], "middle"),
+    ]
+    path = between(tmp_path, middle, {"k": drawn(5, 5, 1, 1), "over": np.array([1, 2, 3])})
+    assert differs(path, load(path)) < 1e-5
+
+
 def test_an_unknown_op_on_a_series_is_a_sentence(tmp_path: Path) -> None:
     """The convolution behind it was looked at without an end, and the file called damaged."""
     nodes = [

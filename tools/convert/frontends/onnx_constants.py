@@ -221,6 +221,9 @@ FOLDS: dict[str, Callable[[Step, Sequence[Array]], np.ndarray]] = {
         else np.divide(*_all(step, arrays))
     ),
     "ReduceProd": _over(np.prod),
+    "ReduceL1": _over(lambda x, **about: np.abs(x).sum(**about)),
+    "ReduceL2": _over(lambda x, **about: np.sqrt(np.square(x).sum(**about))),
+    "ReduceSumSquare": _over(lambda x, **about: np.square(x).sum(**about)),
 }
 
 

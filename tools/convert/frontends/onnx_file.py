@@ -121,7 +121,7 @@ def _check_opset(name: str, model: Any) -> None:
     if version not in OPSETS:
         raise ConvertError(
             f"{name} is of opset {version}; {OPSETS[0]} to {OPSETS[-1]} are supported: export it with "
-            "opset_version=17 (skl2onnx: target_opset=17)"
+            "opset_version=20 (skl2onnx: target_opset=17)"
         )
 
 
