@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from test_onnx import constants, export, keras_like, quantized_file, reference, saved
 from test_tokens import SOUND, Own, Spectrogram, by_permute
@@ -322,6 +322,24 @@ def test_float_onnx_takes_the_trained_tensors(name: str, tmp_path: Path) -> None
     wanted = softmaxed(logits) if name == "keras" else logits
     assert found.shape == wanted.shape
     assert np.corrcoef(found.ravel(), wanted.ravel())[0, 1] > 0.95, "int8 beside float"
+
+
+def test_weights_beside_the_file_are_in_the_copy(tmp_path: Path) -> None:
+    """As torch.onnx.export writes them since PyTorch 2.9; the file's own are left as they are."""
+    path, beside = exported("pooled", tmp_path), tmp_path / "net.onnx.data"
+    about: dict[str, Any] = {"save_as_external_data": True, "location": beside.name, "size_threshold": 0}
+    onnx.save(onnx.load(str(path)), str(path), **about)
+    kept = beside.read_bytes()
+    assert len(kept) > path.stat().st_size / 2 and load_model(path).graph.layers
+    session = Session(path, 3)
+    (tmp_path / "out").mkdir()
+    session.copy(tmp_path / "out" / "net.onnx")
+    assert beside.read_bytes() == kept
+    copy = onnx.load(str(tmp_path / "out" / "net.onnx"), load_external_data=False)
+    assert all(t.data_location != TensorProto.EXTERNAL for t in copy.graph.initializer)
+    trained = load_model(tmp_path / "out" / "net.onnx").graph.layers
+    before = load_model(path).graph.layers
+    assert any(not np.array_equal(layer.weight, before[name].weight) for name, layer in trained.items())
 
 
 def sum_apart(path: Path) -> Path:

@@ -355,6 +355,26 @@ def test_windows_side_by_side(stride: int, tmp_path: Path) -> None:
     assert differs(path, load(path)) < 1e-5
 
 
+def test_all_numbers_as_another_shape(tmp_path: Path) -> None:
+    """aten's as_strided, as a mean over time ends: all by their places, which is a view. Others are none."""
+    for places, fits in ((np.arange(5)[None], True), (np.arange(5)[None, ::-1], False)):
+        nodes = [
+            node("Conv", ["x", "w1"], ["c"], "first"),
+            node("ReduceMean", ["c", "over"], ["p"]),
+            node("Reshape", ["p", "all"], ["f"]),
+            node("Gather", ["f", "places"], ["g"], "middle", axis=0),
+            node("Gemm", ["g", "w2"], ["y"], "last", transB=1),
+        ]
+        arrays = {"w1": drawn(5, 3, 3, 3), "w2": drawn(4, 5), "over": np.array([2, 3]), "all": np.array([-1])}
+        arrays["places"] = places.copy()
+        path = saved(tmp_path / "net.onnx", nodes, constants(**arrays), (1, 3, 6, 5), opset=OPSET)
+        if fits:
+            assert differs(path, load(path)) < 1e-5
+        else:
+            with pytest.raises(ConvertError, match=r"layer middle: Gather of places .* in several rows"):
+                load(path)
+
+
 def test_a_second_result_that_is_not_made_names_its_layer(tmp_path: Path) -> None:
     """The places of a pooling's maxima, as nn.MaxUnpool2d reads them."""
     pool = node("MaxPool", ["c"], ["p", "places"], "middle", kernel_shape=[1, 1])

@@ -134,6 +134,8 @@ def gather(walk: Walker, step: Step) -> Value:
     places = [int(i) for i in np.ravel(at.value)]
     if at.value.ndim == 0:
         return walk.made(step, "select", self=x, dim=axis, index=places[0])
+    if at.value.ndim > 1 and x.dims == (len(places),) and places == list(range(len(places))):
+        return walk.made(step, "view", self=x, size=list(at.value.shape))  # aten's as_strided, of all
     if at.value.ndim > 1:
         raise ConvertError(
             f"layer {step.name}: Gather of places {places[:8]} in several rows is not supported; the nearest "
