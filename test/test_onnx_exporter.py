@@ -131,6 +131,23 @@ def test_constants_by_their_length(op: str, tmp_path: Path) -> None:
     assert differs(path, load(path)) < 1e-5
 
 
+@pytest.mark.parametrize("training", [0, 1])
+def test_weights_that_a_batch_norm_standardises(training: int, tmp_path: Path) -> None:
+    """Weight standardisation as timm writes it (NFNet): each filter is a channel of a batch of one."""
+    params = ["scale", "shift", "mean", "var"]
+    made = ["s", "rm", "rv"] if training else ["s"]
+    middle = [
+        node("Reshape", ["k", "flat"], ["v"]),
+        node("BatchNormalization", ["v", *params], made, training_mode=training, epsilon=1e-3),
+        node("Reshape", ["s", "whole"], ["w"]),
+        node("Conv", ["c", "w"], ["m"], "middle", pads=[1, 1, 1, 1]),
+    ]
+    about = {"k": drawn(5, 5, 3, 3), "flat": np.array([1, 5, 45]), "whole": np.array([5, 5, 3, 3])}
+    about |= {"scale": drawn(5, around=1), "shift": drawn(5), "mean": drawn(5), "var": drawn(5) ** 2 + 0.1}
+    path = between(tmp_path, middle, about)
+    assert differs(path, load(path)) < 1e-5
+
+
 def test_an_unknown_op_on_a_series_is_a_sentence(tmp_path: Path) -> None:
     """The convolution behind it was looked at without an end, and the file called damaged."""
     nodes = [

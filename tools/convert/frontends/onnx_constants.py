@@ -166,6 +166,17 @@ def _gemm(step: Step, arrays: Sequence[Array]) -> np.ndarray:
     return np.asarray(made if c is None else made + about.get("beta", 1.0) * c, np.float32)
 
 
+def _normed(step: Step, arrays: Sequence[Array]) -> np.ndarray:
+    """A batch norm; in training mode, by the mean and variance of what it reads (standardised weights)."""
+    x, scale, shift, mean, var = _all(step, arrays)
+    over = tuple(axis for axis in range(x.ndim) if axis != 1)
+    if step.attributes.get("training_mode"):
+        mean, var = x.mean(over), x.var(over)
+    each = [v.reshape(-1, *[1] * (x.ndim - 2)) for v in (scale, shift, mean, var)]
+    eps = step.attributes.get("epsilon", 1e-5)
+    return np.asarray((x - each[2]) / np.sqrt(each[3] + eps) * each[0] + each[1], np.float32)
+
+
 def _clip(step: Step, arrays: Sequence[Array]) -> np.ndarray:
     x, least, most = (*arrays, None, None)[:3]
     assert x is not None
@@ -209,6 +220,7 @@ FOLDS: dict[str, Callable[[Step, Sequence[Array]], np.ndarray]] = {
     "Conv": _conv,
     "Resize": _resize,
     "Clip": _clip,
+    "BatchNormalization": _normed,
     "CumSum": lambda step, arrays: np.cumsum(_all(step, arrays)[0], int(np.ravel(_all(step, arrays)[1])[0])),
     "Flatten": lambda step, arrays: _flat(_all(step, arrays)[0], step.attributes.get("axis", 1)),
     "ReduceMean": _over(np.mean),

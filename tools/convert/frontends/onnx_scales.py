@@ -34,8 +34,9 @@ def bound(walk: Walker, step: Step) -> Value:
     places = [place for place, v in enumerate(values) if isinstance(v, Act | Turned)]
     numbers = [v.value for v in values if isinstance(v, Param) and v.value.size == 1]
     if len(values) == 2 and len(places) == 1 and not numbers and isinstance(values[places[0]], Act):
-        word = "maximum" if step.op == "Max" else "minimum"
-        return walk.made(step, word, self=values[places[0]], other=values[1 - places[0]])
+        word, other = "maximum" if step.op == "Max" else "minimum", values[1 - places[0]]
+        if isinstance(other, Param):
+            return walk.made(step, word, self=values[places[0]], other=other)
     if (len(places), len(numbers), len(values)) != (1, 1, 2):
         return of_several(walk, step)
     limit = {"min" if step.op == "Max" else "max": float(np.ravel(numbers[0])[0])}
