@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +36,9 @@ from .endings import ENDINGS
 from .found import together
 from .onnx_constants import FOLDS, folded, shape_of
 from .onnx_file import OnnxGraph, Step, read_onnx_file
-from .onnx_gelu import gelus
-from .onnx_norm_pieces import norms as pieces_of_norms
-from .onnx_places import listed
+from .onnx_pieces import in_pieces
 from .onnx_transposed import conv_transpose
-from .onnx_unrolled import unrolled
 from .onnx_values import WEIGHTED, Label, Turned, Value, Walker, as_last, channels_first
-from .onnx_windows import windows
 from .returned import returned
 
 COLOURS = (1, 3, 4)  # channels of a picture
@@ -170,41 +166,6 @@ def _walked(path: Path, input_shape: tuple[int, ...] | None) -> tuple[_Walk, Raw
         assert error is not None
         raise error
     return walk, raw
-
-
-@dataclass(frozen=True)
-class Wholes:
-    """Steps that stand for several.
-
-    steps      by their results
-    inside     results of those that are parts of them
-    constants  what they read that the file has not
-    """
-
-    steps: dict[str, Step]
-    inside: set[str]
-    constants: dict[str, np.ndarray]
-
-
-def in_pieces(file: OnnxGraph) -> Wholes:
-    """What a file writes out, as the steps that it is."""
-    steps = {name: step for step in file.steps for name in step.outputs[:1]}
-    found, inside, constants = dict[str, Step](), set[str](), dict[str, np.ndarray]()
-    for name, gelu in gelus(file).items():
-        about = {"approximate": gelu.approximate}
-        found[name] = replace(steps[name], op="Gelu", inputs=(gelu.given,), attributes=about)
-        inside |= gelu.inside
-    for name, norm in pieces_of_norms(file).items():
-        found[name] = norm.step(steps[name])
-        inside |= norm.inside
-    for name, (step, parts) in (listed(file) | windows(file)).items():
-        found[name] = step
-        inside |= parts
-    for cells in unrolled(file):
-        found |= cells.steps
-        inside |= cells.inside
-        constants |= cells.constants
-    return Wholes(found, inside, constants)
 
 
 def _tried(walk: _Walk, input_shape: tuple[int, ...] | None) -> tuple[Raw | None, ConvertError | None]:
