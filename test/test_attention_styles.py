@@ -245,7 +245,7 @@ STYLES = {
     "rows": Style(rows),
     "without the class token": Style(without_class),
     "some tokens as an image": Style(some_as_image),
-    "standardised weights": Style(standardised, onnx=False),
+    "standardised weights": Style(standardised),
     "lowest": Style(lowest),
 }
 
