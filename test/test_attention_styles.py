@@ -117,6 +117,14 @@ def wider_values(net: Styled, x: torch.Tensor) -> Any:
     return x + image(made[..., :C] + made[..., C:])
 
 
+def by_batches(net: Styled, x: torch.Tensor) -> Any:
+    """fairseq and older transformers: the products are over a batch of heads, the scores have two axes."""
+    q, k, v = (heads(part).flatten(0, 1) for part in net.qkv(tokens(x)).chunk(3, -1))
+    score = torch.bmm(q, k.transpose(1, 2)).view(1, HEADS, TOKENS, TOKENS) + net.bias()
+    made = torch.bmm(score.softmax(-1).view(HEADS, TOKENS, TOKENS), v).view(1, HEADS, TOKENS, -1)
+    return x + image(net.out(merged(made)))
+
+
 def turned_shares(net: Styled, x: torch.Tensor) -> Any:
     """EfficientViT of Microsoft, SHViT: values [size, tokens] times shares that are turned."""
     q, k, v = net.qkv(tokens(x)).transpose(1, 2).reshape(1, HEADS, 3 * C // HEADS, TOKENS).chunk(3, 2)
@@ -215,6 +223,7 @@ def standardised(net: Styled, x: torch.Tensor) -> Any:
 def lowest(net: Styled, x: torch.Tensor) -> Any:
     """TensorFlow's pooling, of an image with what no maximum takes around it; and a padding by nothing."""
     y = functional.max_pool2d(functional.pad(x, (0, 1, 0, 1), value=-torch.inf), 3, 2)
+    y = functional.max_pool2d(functional.pad(y, (1, 1), value=-torch.inf), (1, 3))
     return net.two(functional.pad(y, (0, 0, 0, 0)))
 
 
@@ -230,6 +239,7 @@ class Style:
 STYLES = {
     "a bias": Style(biased, learns=True),
     "a bias as a mask": Style(by_mask),
+    "a batch of heads": Style(by_batches, learns=True),
     "windows": Style(windowed, learns=True),
     "windows with zeros": Style(padded_windows),
     "wider values": Style(wider_values, learns=True),

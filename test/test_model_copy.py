@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from interpreted import sample_shape
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from test_onnx import constants, export, keras_like, quantized_file, reference, saved
@@ -21,7 +22,7 @@ from test_tokens import SOUND, Own, Spectrogram, by_permute
 from torch import nn
 from torch_networks import NETWORKS, randomise, write
 
-from lab.attack import keras_networks
+from lab.attack import keras_networks, litert_networks
 from lab.attack.tflite_files import Int8, Writer, small_network
 from lab.attack.tflite_networks import Float
 from microtrain.base.errors import Error
@@ -190,11 +191,11 @@ def test_float_tflite_takes_the_trained_tensors(classes: int, tmp_path: Path) ->
     "make",
     [
         each
-        for each in keras_networks.NETWORKS
+        for each in (*keras_networks.NETWORKS, *litert_networks.NETWORKS)
         if each.__name__ not in ("row_by_row", "chosen", "lengths")  # of which a head alone learns, or badly
     ],
 )
-def test_what_keras_writes_takes_the_trained_tensors(make: Callable[[], Float], tmp_path: Path) -> None:
+def test_what_converters_write_takes_the_trained_tensors(make: Callable[[], Float], tmp_path: Path) -> None:
     """In float, with float16 weights, and where constants are added, shared or parts of a normalisation.
 
     What was written into the result of a DEQUANTIZE was lost.
@@ -202,6 +203,8 @@ def test_what_keras_writes_takes_the_trained_tensors(make: Callable[[], Float], 
     session = Session(make().file(tmp_path), 3)
     session.copy(tmp_path / "out.tflite")
     logits, samples = session.logits(), session.images / 255.0
+    if samples.shape[-1] == sample_shape(session.model)[0] != sample_shape(session.model)[-1]:
+        samples = np.moveaxis(samples, -1, 1)
     found, before = (interpreted(p, samples) for p in (tmp_path / "out.tflite", session.model))
     assert np.abs(found - logits).max() < 0.08 * np.ptp(logits) < 0.3 * np.abs(before - logits).max()
 

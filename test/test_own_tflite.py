@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 from interpreted import interpreted, sample_shape
 
-from lab.attack import keras_networks
-from lab.attack.tflite_networks import NETWORKS, Float, channels_first, each_moment
+from lab.attack import keras_networks, litert_networks
+from lab.attack.tflite_files import Int8
+from lab.attack.tflite_networks import NETWORKS, Float, each_moment
+from lab.tasks.logits import int8_graph, logits
+from lab.tasks.logits import interpreted as stored
 from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.frontends.tflite import tflite_homes
@@ -27,16 +30,60 @@ def split_by_rows() -> Float:
     return net.over("MEAN", 1, 2).linear(3)
 
 
-@pytest.mark.parametrize("make", (*NETWORKS, *keras_networks.NETWORKS, split_by_rows))
+@pytest.mark.parametrize(
+    "make", (*NETWORKS, *keras_networks.NETWORKS, *litert_networks.NETWORKS, split_by_rows)
+)
 def test_a_file_of_ones_own(make: Callable[[], Float], tmp_path: Path) -> None:
     path = make().file(tmp_path)
     graph = load_model(path).graph
     pixels = np.random.default_rng(1).integers(0, 256, (8, *sample_shape(path))).astype(np.uint8)
     wanted = interpreted(path, pixels)
-    images = np.moveaxis(pixels, 1, -1) if make is channels_first else pixels
-    found = run_float(graph, images.reshape(8, *graph.tensors[graph.input.tensor].shape))
+    shape = graph.tensors[graph.input.tensor].shape
+    is_turned = pixels.shape[1] == shape[2] != pixels.shape[-1]
+    images = np.moveaxis(pixels, 1, -1) if is_turned else pixels
+    found = run_float(graph, images.reshape(8, *shape))
     np.testing.assert_allclose(found.reshape(8, 3), wanted, atol=2e-5)
     assert np.ptp(wanted, axis=0).min() > 1e-3, "the logits say something"
+
+
+def test_means_across_tokens_are_no_layer_norm(tmp_path: Path) -> None:
+    """A vector beside as many tokens as numbers goes along the last axis, unless it is seen otherwise."""
+    net = litert_networks.normed(Float(6, 5).linear(6, 1, 6), across=True).over("MEAN", 1).linear(3)
+    with pytest.raises(ConvertError, match=r"subtracts tensors of shapes \[1, 6, 6\] and \[1, 6\]"):
+        load_model(net.file(tmp_path))
+
+
+def test_an_input_that_was_turned_before_is_not_taken_as_it_is(tmp_path: Path) -> None:
+    """PixelUnshuffle in pieces: the last of its views turns NCHW to NHWC, as a plain input's may be."""
+    net = Float(2, 8, 6).view(2, 4, 2, 6)
+    net = keras_networks.turned(net, 0, 2, 1, 3).view(2, 2, 12, 2)
+    net = keras_networks.turned(net, 0, 1, 3, 2).view(1, 8, 4, 3)
+    net = litert_networks.ended(keras_networks.turned(net, 0, 2, 3, 1).conv(4, 2, 2))
+    with pytest.raises(ConvertError, match="layer conv6: CONV_2D reads a map whose axes were turned"):
+        load_model(net.file(tmp_path))
+
+
+def test_a_padding_with_another_number_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConvertError, match="padding with -5 is not supported; the nearest that is: zeros"):
+        load_model(litert_networks.pooled(-5.0).file(tmp_path))
+
+
+def test_the_least_number_of_an_int8_file_is_what_no_maximum_takes(tmp_path: Path) -> None:
+    net = Int8.input((7, 6, 2)).conv(4, (3, 3), 1, (7, 6), (0.03, 5), act=0)
+    scale, zero, padded = (0.03,), (5,), (1, 9, 8, 4)
+    sides = net.w.tensor("sides", (4, 2), "int32", np.array([[0, 0], [1, 1], [1, 1], [0, 0]]))
+    least = net.w.tensor("least", (1,), data=np.array([-128]), scale=scale, zero=zero)
+    made, most = (net.w.tensor("y", shape, scale=scale, zero=zero) for shape in (padded, (1, 4, 3, 4)))
+    net.w.op("PADV2", (net.x, sides, least), (made,))
+    about = {"FilterHeight": 3, "FilterWidth": 3, "StrideH": 2, "StrideW": 2, "Padding": 1}
+    net.w.op("MAX_POOL_2D", (made,), (most,), "Pool2DOptions", **about)
+    net.x, net.shape, net.zero = most, (4, 3, 4), 5
+    path = tmp_path / "int8.tflite"
+    path.write_bytes(net.mean((0.02, 3)).dense(3, (0.01, 0), 0).w.file((0,), (net.x,)))
+    samples = np.random.default_rng(1).integers(-128, 128, (20, 7 * 6 * 2)).astype(np.int8)
+    expected, said = stored(path, samples)
+    assert (np.ptp(expected, axis=0) > 3).all(), "the logits say something"
+    assert np.abs(logits(int8_graph(path), samples, said) - expected).max() <= 1
 
 
 def test_logarithms_of_probabilities_at_the_end_are_left_out(tmp_path: Path) -> None:

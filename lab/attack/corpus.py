@@ -20,6 +20,7 @@ from microtrain.convert.scheme import PUBLISHED
 
 from .keras_networks import NETWORKS as KERAS
 from .line import record
+from .litert_networks import NETWORKS as LITERT
 from .tflite_files import small_network
 from .tflite_networks import NETWORKS
 
@@ -210,7 +211,7 @@ def as_tflite(folder: Path) -> list[Path]:
     """An int8 file, and a float one for each group of ops that the front end reads."""
     path = folder / "net.tflite"
     path.write_bytes(small_network())
-    return [path, *(make().file(folder, make.__name__) for make in (*NETWORKS, *KERAS))]
+    return [path, *(make().file(folder, make.__name__) for make in (*NETWORKS, *KERAS, *LITERT))]
 
 
 def numbers(folder: Path) -> list[Path]:

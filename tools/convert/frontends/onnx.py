@@ -288,7 +288,8 @@ class _Walk(Walker):
         if step.op == "Pow" or any(isinstance(v, Piece) for v in values):
             return norms.written_out(self, step)
         if any(isinstance(v, Scores) for v in values):
-            return tokens.of_scores(self, step)
+            is_view = RULES.get(step.op) is shapes.view
+            return shapes.view(self, step) if is_view else tokens.of_scores(self, step)
         if any(isinstance(v, Stacked) for v in values) and not step.op.startswith("Reduce"):
             raise LayerError(f"layer {step.name}", of_stacked(step.op))
         if step.op in SAME_NAME:

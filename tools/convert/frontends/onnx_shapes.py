@@ -13,6 +13,7 @@ from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import unsupported
 from microtrain.convert.ops import blocks_aten
+from microtrain.convert.ops.attention_aten import Scores
 from microtrain.convert.ops.pool_aten import of_rows
 from microtrain.convert.ops.resample_aten import WAYS
 from microtrain.convert.ops.stack_aten import Stacked, of_stacked
@@ -35,6 +36,8 @@ from .onnx_values import (
 
 def view(walk: Walker, step: Step) -> Value:
     value = walk.value(step.inputs[0])
+    if isinstance(value, Scores):
+        return walk.made(step, "view", self=value, size=list(new_dims(walk, step, value.dims)))
     x = walk.act(step)
     turned = isinstance(value, Turned)
     dims = as_last(x.dims) if turned else x.dims

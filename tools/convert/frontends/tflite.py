@@ -25,6 +25,7 @@ from .tflite_batches import woven
 from .tflite_file import Flatbuffer, Operator, Stored, read_flatbuffer
 from .tflite_names import FUSED, GELU, OTHERS, UNARY, WORDS
 from .tflite_norms import normalised, norms
+from .tflite_pads import padded_last
 from .tflite_sizes import sized, unpacked
 from .tflite_transposed import conv_transpose
 from .tflite_values import Walker, channels_first
@@ -81,7 +82,7 @@ def read_tflite(path: Path) -> Raw:
 
 def _prepared(path: Path) -> Flatbuffer:
     """A file's operators, each in its place, with constants for all that is computed of constants alone."""
-    return woven(unpacked(sized(read_flatbuffer(path))))
+    return padded_last(woven(unpacked(sized(read_flatbuffer(path)))))
 
 
 def tflite_homes(path: Path) -> Homes:

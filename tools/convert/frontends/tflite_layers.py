@@ -66,7 +66,9 @@ def biases(walk: Walker, op: Operator, name: str, place: int = 2) -> Param | Non
         return None
     if not isinstance(bias, Param):
         raise ConvertError(f"layer {name}: its biases are computed; they must be a constant of the file")
-    return walk.at_home(op, place, f"{name}.bias", bias.value, lambda b: b)
+    shape = bias.value.shape  # of one number a channel, whatever axes of 1 stand before them
+    flat = bias.value.ravel() if bias.value.size == shape[-1] else bias.value
+    return walk.at_home(op, place, f"{name}.bias", flat, lambda b: b.reshape(shape))
 
 
 def linear(walk: Walker, op: Operator, name: str) -> Any:
@@ -154,10 +156,13 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
     if not isinstance(x, Act) or not isinstance(axes, Param):
         raise ConvertError(f"layer {name}: the axes of {op.kind} must be constants")
     over, word = {int(a) % max(len(shape), 1) for a in np.ravel(axes.value)}, REDUCED[op.kind]
+    left = walk.file.tensors[op.outputs[0]].shape
+    if 0 in over and len(over) > 1 and shape[0] == 1:  # one sample stays one
+        over, left = over - {0}, left if len(left) == len(shape) else (1, *left)
     h, w, c = walk.low.shape(x)
     one_side = len(shape) == 4 and over in ({1}, {2})
     if x.order is not None or (one_side and shape[1:3] != (h, w)):
-        keep = len(walk.file.tensors[op.outputs[0]].shape) == len(shape)
+        keep = len(left) == len(shape)
         return in_order(walk, word, name, self=seen(walk, op, name), dim=sorted(over), keepdim=keep)
     spatial = set(range(1, len(shape) - 1))
     if not (one_side or over in (spatial, {len(shape) - 1})) or not spatial:
@@ -165,7 +170,7 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
             f"layer {name}: {op.kind} of {list(shape)} over {sorted(over)} is not supported; the nearest "
             "that is: over height, width or both, over time, or over the channels"
         )
-    dims = channels_first(walk.file.tensors[op.outputs[0]].shape)
+    dims = channels_first(left)
     image = replace(x, dims=(walk.low.batch, c, h, w))
     dim = [2, 3] if over == spatial else [min(over) + 1] if one_side else [1]
     args = {"self": image, "dim": dim, "keepdim": not one_side or len(dims) == 4}
@@ -176,13 +181,21 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
 
 def arithmetic(walk: Walker, op: Operator, name: str) -> Any:
     """A sum or product of two activations, or of one and a constant, a number or one a channel."""
-    a, b = (walk.value(t) for t in op.inputs[:2])
+    a, b = (_whole(walk, op, t) for t in op.inputs[:2])
     rank = len(walk.file.tensors[op.outputs[0]].shape)
     sides = [channelwise(v, rank) if isinstance(v, Param) else along(walk, v, rank) for v in (a, b)]
     for place, (given, value) in enumerate(zip((a, b), sides, strict=True)):
         if op.kind == "ADD" and isinstance(given, Param) and isinstance(value, Param) and not given.computed:
             sides[place] = _bias_of_its_own(walk, op, name, place, given, value)
     return lower(walk.low, Call(op.kind.lower(), name, True, {"self": sides[0], "other": sides[1]}))
+
+
+def _whole(walk: Walker, op: Operator, tensor: int) -> Any:
+    """What a sum or product reads; of tokens without an axis for their sample as the result has them."""
+    x, (own, made) = walk.value(tensor), (walk.file.tensors[t].shape for t in (tensor, op.outputs[0]))
+    if isinstance(x, Act) and x.order is None and x.pad is None and len(own) > 1 and made == (1, *own):
+        return replace(x, dims=channels_first(made))
+    return x
 
 
 def difference_squared(walk: Walker, op: Operator, name: str) -> Any:

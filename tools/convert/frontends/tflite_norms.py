@@ -1,7 +1,9 @@
-"""Layer normalisation as Keras writes it into TFLite files: x times a factor, less its mean times that.
+"""Layer normalisation in pieces, as Keras and PyTorch's converter (litert-torch) write it into TFLite files:
+x times a factor, less its mean times that.
 
-The factor is the scale over the deviation. What stands between x and the last sum is no tensor of the
-network.
+The factor is one over the deviation; Keras has the scale in it, PyTorch's converter the scale and the shift
+behind the sum, and the statistics as vectors in between. What stands between x and the last sum is no tensor
+of the network.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ class _Graph:
     def __post_init__(self) -> None:
         for place, op in enumerate(self.file.operators):
             first = self.plain(op.inputs[0]) if op.inputs else -1
-            if op.kind in SAME and self.file.tensors[op.inputs[0]].data is None and first in self.makers:
+            same = op.kind in SAME or self._stands(op)
+            if same and self.file.tensors[op.inputs[0]].data is None and first in self.makers:
                 self.same[op.outputs[0]] = first
                 self.changes.setdefault(first, []).append(place)
                 continue
@@ -81,6 +84,13 @@ class _Graph:
                 self.makers[tensor] = place
             for tensor in dict.fromkeys(map(self.plain, op.inputs)):
                 self.readers.setdefault(tensor, []).append(place)
+
+    def _stands(self, op: Operator) -> bool:
+        """Whether a vector is only seen as one number for each token."""
+        if op.kind != "RESHAPE":
+            return False
+        before, after = (self.file.tensors[t].shape for t in (op.inputs[0], op.outputs[0]))
+        return len(before) == 1 and after == (1, *before, 1)
 
     def plain(self, tensor: int) -> int:
         return self.same.get(tensor, tensor)
@@ -115,6 +125,8 @@ class _Graph:
         less = self.made(mean, "MEAN")
         if less is None or self.inputs(less)[0] != x or not all(self._last(p, x) for p in (less, over)):
             return None
+        if not self._by_rows(square, x):
+            return None
         epsilon = float(self._number(self.inputs(add)[numbers[0]]) or 0.0)
         inside = {root, add, over, square, less}
         return self._ends(root, x, mean, epsilon, inside)
@@ -144,9 +156,11 @@ class _Graph:
         inside |= {*negative, *products.values()}
         signed = of_mean[0] != mean
         found = self._sum(x, self._out(products[x]), self._out(products[of_mean[0]]), signed, inside)
-        if found is None:
+        if found is None or not all(self._by_rows(place, x) for place in (products[x], found[0])):
             return None
         last, shift = found
+        if scale is None and shift is None:
+            last, scale, shift = self._behind(last, x, inside)
         inside |= {c for p in inside for c in self.changes.get(self._out(p), [])}
         if self._leaves(inside, last):
             return None
@@ -157,6 +171,10 @@ class _Graph:
     ) -> tuple[int, tuple[int, int] | None] | None:
         """The operator that adds both, and where its shift is; `signed`: the second is negative already."""
         places = self.readers.get(second, [])
+        if len(places) == 1 and self._negates(places[0]):
+            inside.add(places[0])
+            second, signed = self._out(places[0]), not signed
+            places = self.readers.get(second, [])
         if len(places) != 1:
             return None
         (at,) = places
@@ -171,6 +189,32 @@ class _Graph:
         inside.add(at)
         ends = self.file.operators[readers[0]].kind == "ADD" and first in self.inputs(readers[0])
         return (readers[0], (at, place)) if ends else None
+
+    def _behind(
+        self, last: int, x: int, inside: set[int]
+    ) -> tuple[int, tuple[int, int] | None, tuple[int, int] | None]:
+        """The last operator where a scale, a shift or both stand behind the sum, and where they are."""
+        homes: list[tuple[int, int] | None] = []
+        for kind in ("MUL", "ADD"):
+            given, readers = self._out(last), self.readers.get(self._out(last), [])
+            alone = len(readers) == 1 and self.made(self._out(readers[0]), kind) == readers[0]
+            place = self._beside(readers[0], given, x) if alone else None
+            homes.append(None if place is None else (readers[0], place))
+            if place is not None:
+                inside.add(last)
+                last = readers[0]
+        return last, homes[0], homes[1]
+
+    def _negates(self, place: int) -> bool:
+        """Whether an operator only changes a sign, by itself or as the difference to 0."""
+        kind = self.file.operators[place].kind
+        return kind == "NEG" or (kind == "SUB" and self._number(self.inputs(place)[0]) == 0)
+
+    def _by_rows(self, place: int, x: int) -> bool:
+        """Whether what an operator reads beside x is one number for each token, or for each number of x."""
+        shape = self.file.tensors[x].shape
+        read = [self.file.tensors[t].shape for t in self.file.operators[place].inputs]
+        return all(each in (shape, (*shape[:-1], 1)) for each in read)
 
     def _beside(self, place: int, tensor: int, x: int) -> int | None:
         """Which input of an operator stands beside a tensor, if it is one number for each channel of x."""
@@ -193,10 +237,11 @@ class _Graph:
         return raw if found is None else (raw - float(found.zero[0])) * float(found.scale[0])
 
     def _last(self, place: int, x: int) -> bool:
-        """Whether a mean is over the last axis alone, which stays as one of 1."""
-        axes, rank = self.file.tensors[self.inputs(place)[1]].data, len(self.file.tensors[x].shape)
-        stays = len(self.file.tensors[self._out(place)].shape) == rank > 1
-        return stays and axes is not None and [int(a) % rank for a in np.ravel(axes)] == [rank - 1]
+        """Whether a mean is over the last axis, and over none beside it but axes of 1."""
+        axes, shape = self.file.tensors[self.inputs(place)[1]].data, self.file.tensors[x].shape
+        rank = len(shape)
+        over = set() if axes is None else {int(a) % rank for a in np.ravel(axes)}
+        return rank > 1 and rank - 1 in over and all(shape[a] == 1 for a in over - {rank - 1})
 
     def _leaves(self, inside: set[int], last: int) -> bool:
         """Whether something else reads a part, or a part is a result of the file."""

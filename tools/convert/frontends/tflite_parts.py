@@ -91,7 +91,7 @@ def pack(walk: Walker, op: Operator, name: str) -> Any:
 
 def concatenation(walk: Walker, op: Operator, name: str) -> Any:
     rank = len(walk.file.tensors[op.outputs[0]].shape)
-    values = [walk.value(t) for t in op.inputs]
+    values = [walk.straight(op, name, walk.value(t)) for t in op.inputs]
     dim = axis_first(op.options["Axis"], rank)
     return lower(walk.low, Call("cat", name, True, {"tensors": values, "dim": dim}))
 

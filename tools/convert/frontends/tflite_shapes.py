@@ -25,8 +25,8 @@ from .tflite_values import Walker, channels_first
 def view(walk: Walker, op: Operator, name: str) -> Any:
     """Numbers stay in their order, NHWC, so only the shape is noted; an input is declared anew."""
     x, shape = walk.value(op.inputs[0]), walk.file.tensors[op.outputs[0]].shape
-    if isinstance(x, Scores) and shape == walk.file.tensors[op.inputs[0]].shape:
-        return x
+    if isinstance(x, Scores):
+        return lower(walk.low, Call("reshape", name, True, {"self": x, "shape": shape}))
     if not isinstance(x, Act | Param):
         raise unsupported(Call(op.kind.lower(), name, True, {}))
     if not isinstance(x, Act):
@@ -42,9 +42,9 @@ def view(walk: Walker, op: Operator, name: str) -> Any:
         x = settled(walk.low, Call(op.kind.lower(), name, False, {"self": x})).x
     own = walk.low.shape(x)
     row_first = len(shape) == 4 and shape[1] == 1 and own == (shape[2], 1, shape[3])
-    is_input = x.tensor == "input" and not x.pad and not walk.low.nodes and shape[:1] == (walk.low.batch,)
-    if is_input and len(shape) in (3, 4) and not row_first:
-        return walk.declared(channels_first(shape))
+    plain = walk.low.is_input(x) and not x.pad and shape[:1] == (walk.low.batch,)
+    if plain and len(shape) in (3, 4) and not row_first and (made := walk.declared(x, channels_first(shape))):
+        return made
     a_row = shape[-1] == 1 == math.prod(shape[1:-2])  # of one channel: a convolution goes over the channels
     many = len(shape) in (3, 4) and max(shape[1:-1]) > 1
     if own[:2] == (1, 1) and many and not a_row and not walk.low.is_input(x):
@@ -56,20 +56,36 @@ def view(walk: Walker, op: Operator, name: str) -> Any:
 
 
 def pad(walk: Walker, op: Operator, name: str) -> Any:
-    """Zeros around an image, which a convolution behind it takes as its padding; or mirrored pixels."""
+    """Zeros around an image, which a convolution behind it takes as its padding; what no maximum takes, for
+    a pooling behind it; or mirrored pixels."""
     x, widths = walk.value(op.inputs[0]), walk.value(op.inputs[1])
     rank = len(walk.file.tensors[op.inputs[0]].shape)
     if not isinstance(x, Act) or not isinstance(widths, Param) or widths.value.shape != (rank, 2):
         raise ConvertError(f"layer {name}: only constant padding of an image or a series is supported")
     sides = widths.value.astype(int).tolist()
-    if any(sides[0]) or rank not in (3, 4) or op.kind == "PADV2":
+    if any(sides[0]) or rank not in (3, 4):
         raise ConvertError(
-            f"layer {name}: only zeros or mirrored pixels above, below and beside an image, before and "
-            "behind a series, or around the channels, are supported"
+            f"layer {name}: only padding above, below and beside an image, before and behind a series, or "
+            "around the channels, is supported"
         )
-    pads = [width for side in (*sides[-2:0:-1], sides[-1]) for width in side]
+    inner = sides[-2:0:-1]
+    if rank == 4 and x.order is None:
+        x, turned_round = walk.image(op, name)  # one row of pixels is a column here
+        inner = sides[1:-1] if turned_round else inner
+    pads = [width for side in (*inner, sides[-1]) for width in side]
     mode = ("reflect", "symmetric")[op.options["Mode"]] if op.kind == "MIRROR_PAD" else "constant"
-    return lower(walk.low, Call("pad", name, True, {"self": x, "pad": pads, "mode": mode}))
+    value = _padded_with(walk, op, name) if op.kind == "PADV2" else 0.0
+    return lower(walk.low, Call("pad", name, True, {"self": x, "pad": pads, "mode": mode, "value": value}))
+
+
+def _padded_with(walk: Walker, op: Operator, name: str) -> float:
+    """The number that PADV2 puts there; the least of an int8 file is what no maximum takes."""
+    given, stored = walk.value(op.inputs[2]), walk.file.tensors[op.inputs[2]]
+    if not isinstance(given, Param) or given.value.size != 1 or stored.data is None:
+        raise ConvertError(f"layer {name}: what {op.kind} puts there must be a constant, one number")
+    if stored.quantized is not None and stored.data.flat[0] == np.iinfo(stored.data.dtype).min:
+        return -math.inf
+    return float(given.value.flat[0])
 
 
 def resize(walk: Walker, op: Operator, name: str) -> Any:
@@ -135,6 +151,7 @@ def transpose(walk: Walker, op: Operator, name: str) -> Any:
         raise ConvertError(f"layer {name}: the axes of {op.kind} must be constants")
     if axes == list(range(len(axes))):
         return x
-    if x.tensor == "input" and not walk.low.nodes and axes == [0, *range(2, len(axes)), 1]:
-        return walk.declared(channels_first(shape))
+    plain = walk.low.is_input(x) and x.order is None and not x.pad
+    if plain and axes == [0, *range(2, len(axes)), 1] and (made := walk.declared(x, channels_first(shape))):
+        return made
     return turned(walk, op, name, axes)

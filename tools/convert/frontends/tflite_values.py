@@ -83,9 +83,7 @@ class Walker:
                 f"layer {name}: {op.kind} reads {list(shape)}; it must be an image [n, h, w, c]"
             )
         _, h, w, c = shape
-        if x.order is not None:
-            call = Call(op.kind.lower(), name, True, {})
-            x = blocks_aten.seen(self.low, call, as_map(self.low, x))
+        x = self.straight(op, name, x)
         if (h, c) == (1, 1) and w > 1 and self.low.shape(x) == (1, 1, w) and not self.low.is_input(x):
             return replace(x, dims=(self.low.batch, 1, w, 1)), True  # over the channels of a vector
         above, before, below, behind = x.pad or (0, 0, 0, 0)
@@ -104,6 +102,14 @@ class Walker:
             f"layer {name}: {op.kind} reads a map of {own[0]}x{own[1]}x{own[2]} as {h}x{w}x{c}; the nearest "
             "that is: the map as it is, or one that is made of a vector"
         )
+
+    def straight(self, op: Operator, name: str, x: Any) -> Any:
+        """A view whose numbers were turned as the map that it is, of blocks or of some channels; what is no
+        such map as it is."""
+        if not isinstance(x, Act) or x.order is None:
+            return x
+        call = Call(op.kind.lower(), name, True, {})
+        return blocks_aten.seen(self.low, call, as_map(self.low, x))
 
     def at_home(
         self,
@@ -137,8 +143,14 @@ class Walker:
             raise ConvertError(f"layer {name}: {len(found.scale)} scales for {channels} channels of weights")
         self.low.layers[name] = replace(layer, weight_scale=np.broadcast_to(found.scale, (channels,)).copy())
 
-    def declared(self, dims: tuple[int, ...]) -> Act:
-        """The input, declared anew."""
+    def declared(self, x: Act, dims: tuple[int, ...]) -> Act | None:
+        """The input, declared anew. x: what is read as it, which may have been scaled and shifted before
+
+        None where more has been done to it than one factor and shift for all
+        """
+        if self.low.nodes:
+            _, c, h, w = (*dims, 1)[:4]
+            return replace(x, dims=dims) if self.low.redeclare((h, w, c)) else None
         given = self.low.tensors["input"].given
         made = self.low.input(dims)
         if given:

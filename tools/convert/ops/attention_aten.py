@@ -17,7 +17,7 @@ from .attention_bias_aten import Wide, constant_bias, factored, widened
 from .attention_groups_aten import Order, order_of, ordered
 from .attention_tokens_aten import repeated
 from .channels_aten import CONCAT, TAKE, take
-from .tokens import numbers, places, settled, turnable, view_of, viewed
+from .tokens import VIEWS, numbers, places, seen_as, settled, turnable, view_of, viewed
 
 ATTENTION = "attention"
 NO_MASK = "attention of every token to every other, with a constant for each pair of them or with none"
@@ -96,6 +96,18 @@ def turn(low: Lowering, call: Call) -> Any:
         return replace(scores, turned=not scores.turned)
     bias = None if scores.bias is None else scores.bias.swapaxes(-1, -2)
     return replace(scores, q=scores.k, k=scores.q, bias=bias)
+
+
+def seen(low: Lowering, call: Call) -> Any:
+    """Scores of the same queries and keys, whose heads and samples are counted by other axes."""
+    scores = call.x
+    dims = seen_as(call, scores.dims)
+    if dims[-2:] != scores.dims[-2:] or scores.turned:
+        raise of_scores(call)
+    parts = (turnable(low, call, part) for part in scores.acts)
+    q, k = (viewed(part, numbers(low, part).reshape(*dims[:-2], *part.dims[-2:])) for part in parts)
+    bias = None if scores.bias is None else np.broadcast_to(scores.bias, scores.dims).reshape(dims)
+    return replace(scores, q=q, k=k, bias=bias)
 
 
 def softmax(low: Lowering, call: Call) -> Any:
@@ -383,6 +395,7 @@ OF_SCORES: dict[str, Callable[[Lowering, Call], Any]] = {
     **dict.fromkeys(("softmax", "_softmax"), softmax),
     "add": biased,
     **dict.fromkeys(("transpose", "permute"), turn),
+    **dict.fromkeys(VIEWS, seen),
     **dict.fromkeys(("mul", "div", "true_divide"), scaled),
     **dict.fromkeys(("dropout", "contiguous", "clone", "detach", "identity", "to", "float"), same),
     "einsum": einsum,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from microtrain.convert.ir import Axis
-from microtrain.convert.lowering import Act, Call, Lowering
+from microtrain.convert.lowering import Act, Call, Lowering, pair, sides
 
 from .bounds import INT32_MAX
 from .table import Aten
@@ -156,9 +156,11 @@ def settled(low: Lowering, call: Call) -> Call:
 
 def _covers_pixels(call: Call, around: Sequence[int]) -> bool:
     """Whether each window of a max pooling has pixels of the image within what lies around it."""
-    kernel, own = numbers(call.get("kernel_size", 0)), numbers(call.get("padding", 0))
     alone = {*numbers(call.get("dilation", 1))} == {1} and "max_pool" in call.op
-    return alone and max(around) + max(int(p) for p in own) < min(int(k) for k in kernel)
+    kernel, own = pair(call.get("kernel_size", 0)), (*sides(call.get("padding", 0)), 0, 0)
+    most = [max(around[axis], around[axis + 2]) for axis in (0, 1)]
+    room = [kernel[axis] - own[axis] - max(own[axis + 2], 0) for axis in (0, 1)]
+    return alone and all(not wide or wide < left for wide, left in zip(most, room, strict=True))
 
 
 def without_padding(x: Act) -> Act:

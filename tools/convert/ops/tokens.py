@@ -23,6 +23,7 @@ from .resample_aten import chosen, sampled
 from .unflatten_aten import of_vector
 
 LAST = {"gru": "gru_last", "lstm": "lstm_last"}  # over rows: what makes only what the last row leaves
+VIEWS = ("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze")
 MOST_NUMBERS = 1 << 22  # of a map that is turned: no board holds as many
 
 
@@ -270,12 +271,17 @@ def turned(low: Lowering, call: Call, axes: Sequence[int]) -> Act:
 
 def reshaped(low: Lowering, call: Call) -> Act:
     act = turnable(low, call, call.x)
-    order, wanted = numbers(low, act), _dims(call, act.dims)
+    return viewed(act, numbers(low, act).reshape(seen_as(call, act.dims)))
+
+
+def seen_as(call: Call, dims: tuple[int, ...]) -> tuple[int, ...]:
+    """The dimensions that one of VIEWS gives a tensor."""
+    wanted = _dims(call, dims)
     known = math.prod(d for d in wanted if d != -1)
-    dims = tuple(order.size // known if d == -1 and known else d for d in wanted)
-    if math.prod(dims) != order.size or min(dims, default=1) < 1:
-        raise call.error(f"cannot view {list(act.dims)} as {list(wanted)}")
-    return viewed(act, order.reshape(dims))
+    made = tuple(math.prod(dims) // known if d == -1 and known else d for d in wanted)
+    if math.prod(made) != math.prod(dims) or min(made, default=1) < 1:
+        raise call.error(f"cannot view {list(dims)} as {list(wanted)}")
+    return made
 
 
 def _dims(call: Call, dims: tuple[int, ...]) -> tuple[int, ...]:

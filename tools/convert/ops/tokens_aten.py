@@ -33,6 +33,7 @@ from .normalise_aten import normalised
 from .token_images_aten import as_image, is_other, is_row, is_sequence
 from .tokens import (
     MOST_NUMBERS,
+    VIEWS,
     again,
     cut,
     numbers,
@@ -292,7 +293,6 @@ CUTS = ("slice", "chunk", "split", "split_with_sizes")
 SEEN = ("pad", "pool")  # in the names of calls that see to lines of pixels themselves
 ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "true_divide")
 REDUCTIONS = ("mean", "sum", "amax", "max")
-VIEWS = ("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze")
 ELEMENTWISE = (*ACTIVATIONS, *ALSO, "relu", "relu6", "hardtanh", "clamp", "clamp_min")
 RULES: dict[str, Rule] = {
     **dict.fromkeys(VIEWS, lambda low, call, natural: reshaped(low, call)),
