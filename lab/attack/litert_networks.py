@@ -134,7 +134,8 @@ def halves() -> Float:
 
 
 def attention() -> Float:
-    """MultiheadAttention: [t, c] without an axis for the sample, heads whose scores get one and lose it."""
+    """MultiheadAttention: [t, c] without an axis for the sample, heads whose scores get one with
+    their biases, and lose it."""
     net = Float(7, 5)
     t, c, many = 7, 6, 2
     net.linear(c, t)
@@ -144,7 +145,8 @@ def attention() -> Float:
         net.x, net.shape = first, (t, c)
         heads.append(turned(net.linear(c, t).view(t, many, c // many), *order).x)
     q, k, v = heads
-    net.op("BATCH_MATMUL", (q, k), (many, t, t), "BatchMatMulOptions").view(1, many, t, t)
+    net.op("BATCH_MATMUL", (q, k), (many, t, t), "BatchMatMulOptions")
+    net.op("ADD", (net.x, net.drawn(1, many, t, t)), (1, many, t, t), "AddOptions")
     net.op("SOFTMAX", (net.x,), net.shape, "SoftmaxOptions", Beta=1.0).view(many, t, t)
     net.op("BATCH_MATMUL", (net.x, v), (many, t, c // many), "BatchMatMulOptions")
     turned(net, 1, 0, 2).view(t, c).linear(c, t)
@@ -156,6 +158,31 @@ def attention() -> Float:
     return net.over("MEAN", 1).linear(3)
 
 
+def pixels() -> Float:
+    """Pixels as tokens in both orders: a factor for each channel, a class token, and a map of the others."""
+    net = turned(Float(2, 8, 7), *TO_LAST).conv(5, 3, 3)
+    net = turned(turned(net, *TO_FIRST).view(1, 5, 30), 0, 2, 1)
+    gain = net.w.tensor("gain", (1, 1, 5), "float32", net.rng.uniform(0.5, 1.5, 5))
+    net.op("MUL", (net.x, gain), net.shape, "MulOptions")
+    token = net.w.tensor("token", (1, 1, 5), "float32", net.rng.normal(size=5))
+    net.op("CONCATENATION", (token, net.x), (1, 31, 5), "ConcatenationOptions", Axis=1)
+    net = normed(net)
+    every, parts = net.x, []
+    for begin, size in ((0, 1), (1, 30)):
+        at = (net.whole(0, begin, 0), net.whole(1, size, 5))
+        net.x, net.shape = every, (1, 31, 5)
+        net.op("SLICE", (net.x, *at), (1, size, 5), "SliceOptions")
+        parts.append(net.x)
+    net = turned(turned(net, 0, 2, 1).view(1, 5, 6, 5), *TO_LAST).conv(4, 3, 3)
+    net = turned(turned(net, *TO_FIRST).view(1, 4, 12), 0, 2, 1)
+    rest = net.x
+    net.x, net.shape = parts[0], (1, 1, 5)
+    net.linear(4, 1, 1)
+    net.op("CONCATENATION", (net.x, rest), (1, 13, 4), "ConcatenationOptions", Axis=1)
+    return net.over("MEAN", 1).linear(3)
+
+
 NETWORKS = (
     *(pooled, pooled_series, causal, padded_first, scaled, norm_of_a_map, bare_norm, halves, attention),
+    pixels,
 )

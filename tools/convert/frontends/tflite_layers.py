@@ -11,6 +11,7 @@ import numpy as np
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import no_matrix, unsupported
+from microtrain.convert.ops.attention_aten import Scores
 from microtrain.convert.ops.curves import MIRRORED
 from microtrain.convert.ops.functions import CLIP
 from microtrain.convert.ops.pool_aten import of_rows
@@ -20,7 +21,7 @@ from microtrain.convert.ops.stack_aten import Stacked
 from .aten import lower
 from .tflite_file import Operator
 from .tflite_names import axis_first
-from .tflite_tokens import in_order, places_of, seen
+from .tflite_tokens import held, in_order, places_as, places_of, seen
 from .tflite_values import Walker, channels_first
 from .tflite_windows import Sides
 
@@ -181,7 +182,11 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
 
 def arithmetic(walk: Walker, op: Operator, name: str) -> Any:
     """A sum or product of two activations, or of one and a constant, a number or one a channel."""
-    a, b = (_whole(walk, op, t) for t in op.inputs[:2])
+    a, b = (_whole(walk, op, name, t) for t in op.inputs[:2])
+    if isinstance(a, Scores) or isinstance(b, Scores):
+        return lower(walk.low, Call(op.kind.lower(), name, True, {"self": a, "other": b}))
+    if (made := _of_channels(walk, op, name, a, b)) is not None:
+        return made
     rank = len(walk.file.tensors[op.outputs[0]].shape)
     sides = [channelwise(v, rank) if isinstance(v, Param) else along(walk, v, rank) for v in (a, b)]
     for place, (given, value) in enumerate(zip((a, b), sides, strict=True)):
@@ -190,12 +195,33 @@ def arithmetic(walk: Walker, op: Operator, name: str) -> Any:
     return lower(walk.low, Call(op.kind.lower(), name, True, {"self": sides[0], "other": sides[1]}))
 
 
-def _whole(walk: Walker, op: Operator, tensor: int) -> Any:
-    """What a sum or product reads; of tokens without an axis for their sample as the result has them."""
+def _whole(walk: Walker, op: Operator, name: str, tensor: int) -> Any:
+    """What a sum or product reads; tokens without an axis for their sample as the result has them."""
     x, (own, made) = walk.value(tensor), (walk.file.tensors[t].shape for t in (tensor, op.outputs[0]))
-    if isinstance(x, Act) and x.order is None and x.pad is None and len(own) > 1 and made == (1, *own):
+    if isinstance(x, Scores) and made == (1, *own):
+        return lower(walk.low, Call("reshape", name, False, {"self": x, "shape": made}))
+    if not isinstance(x, Act) or x.pad is not None or len(own) < 2 or made != (1, *own):
+        return x
+    if x.order is None:
         return replace(x, dims=channels_first(made))
-    return x
+    act, at = places_as(walk, op, name, x, own)
+    return held(walk, act.tensor, at.reshape(made), act.factor)
+
+
+def _of_channels(walk: Walker, op: Operator, name: str, a: Any, b: Any) -> Any:
+    """Pixels of a map as tokens, and one constant for each of its channels; None: it is something else."""
+    x, made = a if isinstance(a, Act) else b, walk.file.tensors[op.outputs[0]].shape
+    constant = b if x is a else a
+    if not isinstance(x, Act) or not isinstance(constant, Param) or x.order is not None or x.pad or x.half:
+        return None
+    h, w, c = walk.low.shape(x)
+    each = constant.value.shape[-1:] == (constant.value.size,)
+    if len(made) != 3 or min(h, w) < 2 or made[-1] != c or not each:
+        return None
+    image = replace(x, dims=(walk.low.batch, c, h, w))
+    first, second = (image if value is x else channelwise(constant, 4) for value in (a, b))
+    found = lower(walk.low, Call(op.kind.lower(), name, True, {"self": first, "other": second}))
+    return replace(found, dims=channels_first(made))
 
 
 def difference_squared(walk: Walker, op: Operator, name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from .tflite_cuts import spans
 from .tflite_file import Operator
 from .tflite_names import axis_first
 from .tflite_tokens import held, in_order, places_as, seen
-from .tflite_values import Walker
+from .tflite_values import Walker, channels_first
 
 
 def cut(walk: Walker, op: Operator, name: str) -> Any:
@@ -91,9 +92,22 @@ def pack(walk: Walker, op: Operator, name: str) -> Any:
 
 def concatenation(walk: Walker, op: Operator, name: str) -> Any:
     rank = len(walk.file.tensors[op.outputs[0]].shape)
-    values = [walk.straight(op, name, walk.value(t)) for t in op.inputs]
+    values = [walk.straight(op, name, _as_said(walk, t)) for t in op.inputs]
+    if all(isinstance(v, Param) for v in values):
+        every = [v.value for v in values if isinstance(v, Param)]
+        return Param(name, np.concatenate(every, op.options["Axis"]), computed=True)
+    if any(isinstance(v, Param) for v in values):
+        every = [seen(walk, op, name, place) for place in range(len(values))]
+        return in_order(walk, "cat", name, tensors=every, dim=op.options["Axis"] % rank)
     dim = axis_first(op.options["Axis"], rank)
     return lower(walk.low, Call("cat", name, True, {"tensors": values, "dim": dim}))
+
+
+def _as_said(walk: Walker, tensor: int) -> Any:
+    """What an operator reads; tokens without an axis of 1 that the file says they have with it."""
+    x, shape = walk.value(tensor), walk.file.tensors[tensor].shape
+    plain = isinstance(x, Act) and x.order is None and not x.pad and len(x.dims) != len(shape)
+    return replace(x, dims=channels_first(shape)) if plain else x
 
 
 def _along(walk: Walker, op: Operator, name: str, place: int, word: str, axis: int, **args: Any) -> Any:

@@ -93,6 +93,8 @@ class Walker:
             return x, False
         if h == 1 and own == (w, 1, c):
             return replace(x, dims=(self.low.batch, c, w, 1)), True
+        if channels == c and rows * columns == h * w and x.pad is None and x.order is None:
+            return replace(x, dims=(self.low.batch, c, h, w)), False  # tokens that are pixels again
         if x.order is not None:
             raise ConvertError(
                 f"layer {name}: {op.kind} reads a map whose axes were turned; the nearest that is: of the "

@@ -43,7 +43,8 @@ def cat(low: Lowering, call: Call, natural: Natural) -> Any:
 def _joined(low: Lowering, call: Call, natural: Natural, given: Sequence[Any], axis: int) -> Act | None:
     """None where neither features nor tokens are joined."""
     rank = len(dims_of(given[0]))
-    if len({(*dims_of(v)[:axis], *dims_of(v)[axis + 1 :]) for v in given}) > 1:
+    others = {(*dims_of(v)[:axis], *dims_of(v)[axis + 1 :]) for v in given}
+    if len(others) > 1 or any(len(dims_of(v)) != rank for v in given):
         return None
     maps = all(isinstance(v, Act) for v in given)
     if maps and axis < rank - 1:  # features may be another axis than the last
