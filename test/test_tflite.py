@@ -249,6 +249,19 @@ def test_huge_declared_tensors_take_no_memory(tmp_path: Path) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
 
 
+def test_constants_behind_the_flatbuffer(tmp_path: Path) -> None:
+    """As ai-edge-quantizer writes them, with operators whose kind only the newer field of their code says."""
+    plain, apart = small(tmp_path), tmp_path / "apart.tflite"
+    apart.write_bytes(small_network(apart=True))
+    samples = np.random.default_rng(1).integers(-128, 128, (20, 9 * 10 * 3)).astype(np.int8)
+    expected, said = interpreted(apart, samples)
+    found = logits(int8_graph(apart), samples, said)
+    assert np.array_equal(expected, interpreted(plain, samples)[0]) and np.abs(found - expected).max() <= 1
+    apart.write_bytes(apart.read_bytes()[:-8])
+    with pytest.raises(ConvertError, match=r"b lies at byte [\d,]+ of [\d,]+; the file is cut short"):
+        load_model(apart)
+
+
 def test_damaged_bytes_never_escape_as_another_exception(tmp_path: Path) -> None:
     def read(path: Path) -> object:
         return quantize(load_model(path).graph, {})

@@ -211,7 +211,9 @@ def as_tflite(folder: Path) -> list[Path]:
     """An int8 file, and a float one for each group of ops that the front end reads."""
     path = folder / "net.tflite"
     path.write_bytes(small_network())
-    return [path, *(make().file(folder, make.__name__) for make in (*NETWORKS, *KERAS, *LITERT))]
+    (apart := folder / "apart.tflite").write_bytes(small_network(apart=True))
+    makers = {f"{make.__module__}.{make.__name__}": make for make in (*NETWORKS, *KERAS, *LITERT)}
+    return [path, apart, *(make().file(folder, name) for name, make in makers.items())]
 
 
 def numbers(folder: Path) -> list[Path]:

@@ -10,13 +10,19 @@ import flatbuffers
 import numpy as np
 import tflite
 
+OFFSET, ALIGNMENT = 6, 16  # where the table of a buffer says where its offset is; of what lies there
 TYPES = {"float32": 0, "float16": 1, "int32": 2, "uint8": 3, "bool": 6, "int16": 7, "int8": 9}
 
 
 @dataclass
 class Writer:
-    """Tensors and operators in the order in which they are added; all of them go into one graph."""
+    """Tensors and operators in the order in which they are added; all of them go into one graph.
 
+    apart  as ai-edge-quantizer writes it: constants lie behind the flatbuffer, and what an operator is stands
+           in the newer field alone
+    """
+
+    apart: bool = False
     b: Any = field(default_factory=lambda: flatbuffers.Builder(1024))
     tensors: list[int] = field(default_factory=list)
     buffers: list[bytes] = field(default_factory=lambda: [b""])
@@ -106,18 +112,35 @@ class Writer:
         tflite.ModelAddSubgraphs(b, graphs)
         tflite.ModelAddBuffers(b, buffers)
         b.Finish(tflite.ModelEnd(b), b"TFL3")
-        return bytes(b.Output())
+        made = bytearray(b.Output())
+        return bytes(self._with_constants_behind(made) if self.apart else made)
+
+    def _with_constants_behind(self, made: bytearray) -> bytearray:
+        """The file whose buffers say where their bytes are, and these."""
+        model = tflite.Model.GetRootAs(made, 0)
+        for number, data in enumerate(self.buffers):
+            table = model.Buffers(number)._tab
+            if data:
+                made += bytes(-len(made) % ALIGNMENT)
+                at = table.Pos + table.Offset(OFFSET)
+                made[at : at + 8] = len(made).to_bytes(8, "little")
+                made += data
+        return made
 
     def _buffer(self, data: bytes) -> int:
-        vector = self.b.CreateByteVector(data) if data else None
+        vector = self.b.CreateByteVector(data) if data and not self.apart else None
         tflite.BufferStart(self.b)
+        if data and self.apart:
+            tflite.BufferAddOffset(self.b, OFFSET)  # one that is not known yet
+            tflite.BufferAddSize(self.b, len(data))
         if vector is not None:
             tflite.BufferAddData(self.b, vector)
         return int(tflite.BufferEnd(self.b))
 
     def _code(self, code: int) -> int:
         tflite.OperatorCodeStart(self.b)
-        tflite.OperatorCodeAddDeprecatedBuiltinCode(self.b, min(code, 127))
+        if not self.apart:
+            tflite.OperatorCodeAddDeprecatedBuiltinCode(self.b, min(code, 127))
         tflite.OperatorCodeAddBuiltinCode(self.b, code)
         tflite.OperatorCodeAddVersion(self.b, 1)
         return int(tflite.OperatorCodeEnd(self.b))
@@ -236,9 +259,13 @@ class Int8:
         return self.w.file((0,), (self.x,))
 
 
-def small_network() -> bytes:
-    """All that tells TFLite from PyTorch: padding on one side, a mean with a scale of its own."""
+def small_network(apart: bool = False) -> bytes:
+    """All that tells TFLite from PyTorch: padding on one side, a mean with a scale of its own.
+
+    apart  as Writer has it
+    """
     net = Int8.input((9, 10, 3))
+    net.w.apart = apart
     net.conv(8, (3, 3), 2, (5, 5), (0.04, -128)).depthwise((3, 4), 2, (3, 3), (0.03, -128), act=3)
     net.conv(6, (1, 1), 1, (3, 3), (0.02, -128)).mean((0.008, -128)).linear(4, (0.05, 7)).softmax()
     return net.file()

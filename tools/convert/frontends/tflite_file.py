@@ -19,6 +19,7 @@ from microtrain.convert.ir import ConvertError
 
 MAGIC = b"TFL3"  # at byte 4
 MOST_BYTES = 1 << 28  # of a file: a hundred times what any board holds
+CODE = 10  # where the table of an operator code says where its newer field is
 MOST_TENSORS = 1 << 14
 MOST_OPERATORS = 1 << 13
 MOST_INPUTS = 64
@@ -94,7 +95,7 @@ def read_flatbuffer(path: Path) -> Flatbuffer:
     count = _checked(path.name, "tensors", graph.TensorsLength(), MOST_TENSORS)
     steps = _checked(path.name, "operators", graph.OperatorsLength(), MOST_OPERATORS)
     names = _operator_names(path.name, model, tflite)
-    tensors = tuple(_tensor(path.name, model, graph.Tensors(i)) for i in range(count))
+    tensors = tuple(_tensor(path.name, data, model, graph.Tensors(i)) for i in range(count))
     operators = tuple(_operator(path.name, graph.Operators(i), names, tflite) for i in range(steps))
     inputs, outputs = (_numbers(path.name, graph, which, count) for which in ("Inputs", "Outputs"))
     for step in operators:
@@ -135,7 +136,7 @@ def _operator_names(name: str, model: Any, tflite: Any) -> list[str]:
     names = []
     for i in range(_checked(name, "operator codes", model.OperatorCodesLength(), MOST_OPERATORS)):
         code = model.OperatorCodes(i)
-        number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+        number = builtin(code)
         text = known.get(number, f"operator {number}")
         if text == "CUSTOM":
             text = f"custom operator {_text(code.CustomCode())}"
@@ -143,12 +144,23 @@ def _operator_names(name: str, model: Any, tflite: Any) -> list[str]:
     return names
 
 
+def builtin(code: Any) -> int:
+    """The BuiltinOperator of an operator code: the larger of its two fields (schema.fbs, OperatorCode).
+
+    The package reads the newer field only where it is 127 or more; ai-edge-quantizer writes no other.
+    """
+    table = code._tab
+    at = table.Offset(CODE)
+    newer = int.from_bytes(table.Bytes[table.Pos + at : table.Pos + at + 4], "little") if at else 0
+    return max(newer, int(code.DeprecatedBuiltinCode()))
+
+
 def _text(name: bytes | None) -> str:
     """A name of the file, for sentences."""
     return one_line((name or b"").decode("utf-8", "replace"))
 
 
-def _tensor(name: str, model: Any, tensor: Any) -> Stored:
+def _tensor(name: str, data: bytes, model: Any, tensor: Any) -> Stored:
     label = _text(tensor.Name())
     rank = _checked(name, "dimensions of a tensor", tensor.ShapeLength(), 8)
     shape = tuple(int(tensor.Shape(i)) for i in range(rank))
@@ -160,26 +172,42 @@ def _tensor(name: str, model: Any, tensor: Any) -> Stored:
         label,
         shape,
         dtype,
-        _data(name, label, model, tensor, shape, dtype),
+        _constant(name, label, _bytes(name, label, data, model, tensor), shape, dtype),
         _quantized(name, tensor),
         any(d < 0 for d in signature[1:]),
     )
 
 
-def _data(
-    name: str, label: str, model: Any, tensor: Any, shape: tuple[int, ...], dtype: str
-) -> np.ndarray | None:
-    """The constant of a tensor; None where it has none."""
+def _bytes(name: str, label: str, data: bytes, model: Any, tensor: Any) -> bytes:
+    """What the buffer of a tensor holds, or keeps behind the flatbuffer."""
     if tensor.Buffer() >= model.BuffersLength():
         raise ConvertError(f"{name}: {label} lies in a buffer that the file does not hold; {HINT}")
     buffer = model.Buffers(tensor.Buffer())
-    if buffer.DataLength() == 0:
+    place = behind(buffer)
+    if place is None:
+        return np.atleast_1d(buffer.DataAsNumpy()).tobytes() if buffer.DataLength() else b""
+    if place.stop > len(data):
+        raise ConvertError(
+            f"{name}: {label} lies at byte {place.start:,} of {len(data):,}; the file is cut short: {HINT}"
+        )
+    return data[place]
+
+
+def behind(buffer: Any) -> slice | None:
+    """The bytes of the file in which a buffer has its data, where that lies behind the flatbuffer, as
+    ai-edge-quantizer writes it (schema.fbs, Buffer); None where it holds them itself."""
+    offset, size = int(buffer.Offset()), int(buffer.Size())
+    return slice(offset, offset + size) if offset > 1 and size and not buffer.DataLength() else None
+
+
+def _constant(name: str, label: str, found: bytes, shape: tuple[int, ...], dtype: str) -> np.ndarray | None:
+    """The constant of a tensor; None where it has none."""
+    if not found:
         return None
     if not dtype:
         raise ConvertError(
             f"{name}: {label} holds numbers of a type that is not supported; use int8 or float32"
         )
-    found = np.atleast_1d(buffer.DataAsNumpy()).tobytes()
     if len(found) != math.prod(shape) * np.dtype(dtype).itemsize:
         raise ConvertError(
             f"{name}: {label} is declared as {'x'.join(map(str, shape))} but {len(found):,} B are there; "

@@ -106,8 +106,9 @@ def concatenation(walk: Walker, op: Operator, name: str) -> Any:
 def _as_said(walk: Walker, tensor: int) -> Any:
     """What an operator reads; tokens without an axis of 1 that the file says they have with it."""
     x, shape = walk.value(tensor), walk.file.tensors[tensor].shape
-    plain = isinstance(x, Act) and x.order is None and not x.pad and len(x.dims) != len(shape)
-    return replace(x, dims=channels_first(shape)) if plain else x
+    if not isinstance(x, Act) or x.order is not None or x.pad or len(x.dims) == len(shape):
+        return x
+    return replace(x, dims=channels_first(shape))
 
 
 def _along(walk: Walker, op: Operator, name: str, place: int, word: str, axis: int, **args: Any) -> Any:

@@ -1,7 +1,8 @@
 """Writes a TFLite flatbuffer with some tensors and operators other than in the file that was read.
 
 What lies in the file stays where it is. New tables are put in front of it and refer to it, as offsets of a
-flatbuffer only point forward; constants of the same size are exchanged where they lie.
+flatbuffer only point forward; constants of the same size are exchanged where they lie. What buffers keep
+behind the flatbuffer comes into it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .tflite_file import DTYPES, Quantization
+from .tflite_file import DTYPES, Quantization, behind, builtin
 
 ALIGNMENT = 16  # of constants
 VERSIONS = {"DEQUANTIZE": 2, "QUANTIZE": 1}  # of operators that a file may lack
@@ -63,7 +64,10 @@ def write_flatbuffer(data: bytes, changes: Changes) -> bytes:
 
 
 class _Writer:
-    """b: holds the file's bytes; what is built comes in front of them."""
+    """b: holds the file's bytes; what is built comes in front of them.
+
+    behind  by the numbers of their buffers: constants that lie behind the flatbuffer
+    """
 
     def __init__(self, data: bytes) -> None:
         import flatbuffers
@@ -71,6 +75,11 @@ class _Writer:
 
         self.builder: Any = flatbuffers.Builder
         self.schema: Any = tflite
+        model = tflite.Model.GetRootAs(data, 0)
+        places = {i: behind(model.Buffers(i)) for i in range(model.BuffersLength())}
+        kept = {i: place for i, place in places.items() if place is not None}
+        self.behind = {i: data[place] for i, place in kept.items()}
+        data = data[: min((place.start for place in kept.values()), default=len(data))]
         self.old = bytearray(data + bytes(-len(data) % ALIGNMENT))
         self.model = tflite.Model.GetRootAs(self.old, 0)
         self.graph = self.model.Subgraphs(0)
@@ -93,7 +102,10 @@ class _Writer:
             self._step(s) if isinstance(s, Step) else self._at(self.graph.Operators(s)) for s in changes.steps
         ]
         graph = self._like(self.graph, {0: self._tables(made), 3: self._tables(steps)}, range(5))
-        old = (self._at(self.model.Buffers(i)) for i in range(self.model.BuffersLength()))
+        old = [
+            self._held(self.behind[i]) if i in self.behind else self._at(self.model.Buffers(i))
+            for i in range(self.model.BuffersLength())
+        ]
         replaced = {1: self._codes(), 2: self._tables([graph]), 4: self._tables([*old, *self.buffers])}
         b.Finish(self._like(self.model, replaced, range(1, 8)), b"TFL3")
         return bytes(b.Output())
@@ -103,8 +115,12 @@ class _Writer:
         place = self.graph.Tensors(number).Buffer()
         readers = [i for i in range(self.graph.TensorsLength()) if self.graph.Tensors(i).Buffer() == place]
         found = self.model.Buffers(place)
-        if len(readers) > 1 or found.DataLength() != len(values):
+        held = len(self.behind[place]) if place in self.behind else found.DataLength()
+        if len(readers) > 1 or held != len(values):
             return False
+        if place in self.behind:
+            self.behind[place] = values
+            return True
         found.DataAsNumpy()[:] = np.frombuffer(values, np.uint8)
         return True
 
@@ -162,14 +178,18 @@ class _Writer:
 
     def _buffer(self, values: np.ndarray) -> int:
         """The number of a new buffer."""
-        self.b.StartVector(1, values.nbytes, ALIGNMENT)
-        self.b.head -= values.nbytes
-        self.b.Bytes[self.b.head : self.b.head + values.nbytes] = values.tobytes()
+        self.buffers.append(self._held(values.tobytes()))
+        return int(self.model.BuffersLength()) + len(self.buffers) - 1
+
+    def _held(self, values: bytes) -> int:
+        """A buffer that holds its bytes."""
+        self.b.StartVector(1, len(values), ALIGNMENT)
+        self.b.head -= len(values)
+        self.b.Bytes[self.b.head : self.b.head + len(values)] = values
         data = self.b.EndVector()
         self.schema.BufferStart(self.b)
         self.schema.BufferAddData(self.b, data)
-        self.buffers.append(int(self.schema.BufferEnd(self.b)))
-        return int(self.model.BuffersLength()) + len(self.buffers) - 1
+        return int(self.schema.BufferEnd(self.b))
 
     def _step(self, step: Step) -> int:
         b, schema = self.b, self.schema
@@ -190,7 +210,7 @@ class _Writer:
         number = getattr(self.schema.BuiltinOperator, kind)
         for i in range(self.model.OperatorCodesLength()):
             code = self.model.OperatorCodes(i)
-            if max(code.BuiltinCode(), code.DeprecatedBuiltinCode()) == number:
+            if builtin(code) == number:
                 return i
         if kind not in self.codes:
             self.codes.append(kind)
