@@ -90,6 +90,33 @@ def by_mask(net: Styled, x: torch.Tensor) -> Any:
     return x + image(net.out(merged(made)))
 
 
+def shown(net: Styled, x: torch.Tensor) -> Any:
+    """ViT, DeiT, DINOv2 and AST of transformers: a mask that forward() computes, which hides no key."""
+    every = torch.arange(TOKENS)[None, None, :, None] >= 0
+    q, k, v = (heads(part) for part in net.qkv(tokens(x)).chunk(3, -1))
+    mask = every.expand(1, -1, TOKENS, TOKENS)
+    return x + image(net.out(merged(functional.scaled_dot_product_attention(q, k, v, attn_mask=mask))))
+
+
+def hidden(net: Styled, x: torch.Tensor) -> Any:
+    """The same of a token that sees none behind it."""
+    q, k, v = (heads(part) for part in net.qkv(tokens(x)).chunk(3, -1))
+    mask = torch.arange(TOKENS)[:, None] >= torch.arange(TOKENS)
+    return x + image(net.out(merged(functional.scaled_dot_product_attention(q, k, v, attn_mask=mask))))
+
+
+def written_in_place(net: Styled, x: torch.Tensor) -> Any:
+    """BEiT of transformers: which distance two tokens have, as forward() writes it into a table."""
+    places = torch.arange(TOKENS)[:, None] - torch.arange(TOKENS)
+    places[:, 1:] += TOKENS
+    table = torch.zeros(TOKENS, TOKENS, dtype=torch.int64)
+    table[1:, 1:] = places[1:, 1:].clamp(0, 2 * TOKENS - 1)
+    table[0] = 3
+    score, v = scores(net, tokens(x))
+    made = (score + net.table[table].permute(2, 0, 1)).softmax(-1) @ v
+    return x + image(net.out(merged(made)))
+
+
 def windowed(net: Styled, x: torch.Tensor) -> Any:
     """Swin, MaxViT: attention within windows of 2x3 pixels (Liu et al. 2021), with a bias."""
     y = x.permute(0, 2, 3, 1).reshape(2, 2, 2, 3, C).permute(0, 2, 1, 3, 4).reshape(4, 6, C)
@@ -239,6 +266,8 @@ class Style:
 STYLES = {
     "a bias": Style(biased, learns=True),
     "a bias as a mask": Style(by_mask),
+    "a mask that hides nothing": Style(shown),
+    "a table written in place": Style(written_in_place, onnx=False),
     "a batch of heads": Style(by_batches, learns=True),
     "windows": Style(windowed, learns=True),
     "windows with zeros": Style(padded_windows),
@@ -258,6 +287,13 @@ STYLES = {
     "standardised weights": Style(standardised),
     "lowest": Style(lowest),
 }
+
+
+@pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
+def test_a_mask_that_hides_keys_is_a_sentence(suffix: str, tmp_path: Path) -> None:
+    path = save(randomise(Styled(hidden), 5), SHAPE, tmp_path / f"net{suffix}")
+    with pytest.raises(ConvertError, match="mask"):
+        read(path, SHAPE)
 
 
 def converted(name: str, suffix: str, folder: Path) -> tuple[Graph, np.ndarray, np.ndarray]:

@@ -53,7 +53,13 @@ def alone(net: Own, x: torch.Tensor) -> Any:
     return net.head(functional.relu(nine(net)(every)).mean((2, 3)))
 
 
-NETWORKS: dict[str, Forward] = {f.__name__: f for f in (squeezed, seen, beside, added, alone)}
+def repeated(net: Own, x: torch.Tensor) -> Any:
+    """A gate that is copied."""
+    y = functional.relu(net.a(x))
+    return net.head((y * y.mean((2, 3), keepdim=True).repeat(1, 1, 7, 7)).mean((2, 3)))
+
+
+NETWORKS: dict[str, Forward] = {f.__name__: f for f in (squeezed, seen, beside, added, alone, repeated)}
 
 
 def network(forward: Forward) -> Own:

@@ -156,7 +156,8 @@ def resize(walk: Walker, step: Step) -> Value:
 
 
 def tile(walk: Walker, step: Step) -> Value:
-    """Rows or columns that stand several times side by side: of an axis of one behind that of theirs."""
+    """Rows or columns that stand several times side by side: of an axis of one behind that of theirs. What has
+    one row, column or channel, which stands many times, is noted."""
     times, call = walk.numbers(step, 1, "repeats") or [], Call("tile", step.name, True, {})
     x = turnable(walk.low, call, as_seen(walk, step))
     axes = [axis for axis, n in enumerate(times) if n != 1]
@@ -165,6 +166,8 @@ def tile(walk: Walker, step: Step) -> Value:
     at, (h, w, c) = places(walk.low, x), walk.low.shape(x)
     rows, columns, many = at // c // w, at // c % w, times[axes[0]]
     moved = [np.diff(v, axis=axes[0] - 1).any() for v in (rows, columns)]
+    if x.order is None and all(x.dims[axis] == 1 for axis in axes) and sum(moved) != 1:
+        return walk.made(step, "repeat", self=x, repeats=times)
     if len(axes) > 1 or not axes[0] or x.dims[axes[0]] != 1 or sum(moved) != 1:
         raise unsupported(call)
     copies = np.arange(many).reshape([many if axis == axes[0] else 1 for axis in range(len(times))])

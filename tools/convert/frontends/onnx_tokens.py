@@ -63,6 +63,10 @@ def of_scores(walk: Walker, step: Step) -> Value:
         return einsum(walk, step)
     if step.op == "Softmax":
         return softmax(walk, step)
+    if step.op == "IsNaN":  # of shares, where a mask may hide all keys: none does
+        return Param(step.name, np.zeros(1, bool), computed=True)
+    if step.op == "Where" and isinstance(values[0], Param) and not values[0].value.any():
+        return walk.value(step.inputs[2])
     args = dict(zip(("self", "other"), values, strict=False))
     if step.op == "Transpose":
         args["dims"] = walk.at(step, "perm", None) or list(range(len(values[0].dims)))[::-1]

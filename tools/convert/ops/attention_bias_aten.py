@@ -35,8 +35,13 @@ class Wide:
 
 
 def constant_bias(call: Call, value: Any, dims: Sequence[int]) -> np.ndarray | None:
-    """A constant that is added to scores of these dimensions, float64; None where it is none."""
+    """A constant that is added to scores of these dimensions, float64; None where it is none.
+
+    A mask of booleans that shows every key to every query, as transformers computes it, adds 0.
+    """
     value = value.value if isinstance(value, Param) else value
+    if isinstance(value, np.ndarray) and value.dtype == bool and value.all():
+        value = np.zeros(value.shape)
     if not isinstance(value, np.ndarray | int | float) or np.asarray(value).dtype.kind not in "fiu":
         return None
     try:

@@ -15,7 +15,7 @@ from .across_aten import as_image
 from .add import repeated
 from .calls import Natural
 
-EXPANDS = ("expand", "expand_as", "broadcast_to")
+EXPANDS = ("expand", "expand_as", "broadcast_to", "repeat")
 REPEATS = ("mul", "add", "sub")  # what reads a map of one pixel, row or channel as often as the other has it
 SAME = ("contiguous", "clone", "to", "float", "detach")
 SIZES = ("size", "sym_size", "dim")
@@ -65,7 +65,11 @@ def _given(call: Call) -> list[Any]:
 
 
 def _wanted(call: Call) -> tuple[int, ...]:
-    """The size that a call asks for."""
+    """The size that a call asks for; none where it repeats more than one row, column or channel."""
+    if call.op == "repeat":
+        pairs = list(zip(call.args["repeats"], call.x.dims, strict=False))
+        alike = len(pairs) == len(call.args["repeats"]) == len(call.x.dims)
+        return tuple(int(n) * own for n, own in pairs) if alike and all(1 in pair for pair in pairs) else ()
     other = call.args.get("other")
     size = getattr(other, "dims", ()) if call.op == "expand_as" else call.get("size", None) or ()
     return tuple(int(d) for d in size)
