@@ -156,8 +156,8 @@ def resize(walk: Walker, step: Step) -> Value:
 
 
 def tile(walk: Walker, step: Step) -> Value:
-    """Rows or columns that stand several times side by side: of an axis of one behind that of theirs. What has
-    one row, column or channel, which stands many times, is noted."""
+    """Rows or columns that stand several times side by side: of an axis of one behind that of theirs. What
+    has one row, column or channel, and stands many times, is noted."""
     times, call = walk.numbers(step, 1, "repeats") or [], Call("tile", step.name, True, {})
     x = turnable(walk.low, call, as_seen(walk, step))
     axes = [axis for axis, n in enumerate(times) if n != 1]
