@@ -38,6 +38,12 @@ def unlike(net: Own, x: torch.Tensor) -> Any:
     return net.head(y), net.c(functional.rrelu(net.b(y)))
 
 
+def with_shares(net: Own, x: torch.Tensor) -> Any:
+    """As Ultralytics' classifiers answer."""
+    logits = net.head(functional.relu(net.a(x)).mean((2, 3)))
+    return logits.softmax(1), logits
+
+
 def network(forward: Forward = both) -> Own:
     torch.manual_seed(5)
     layers = (nn.Conv2d(3, 8, 3), nn.Linear(8, 6), nn.Linear(6, 2))
@@ -70,6 +76,20 @@ def test_who_does_not_choose_is_told_what_there_is(suffix: str, tmp_path: Path) 
     ):
         with pytest.raises(ConvertError, match=words):
             load_model(path, input_shape=shape, result=wanted)
+
+
+@pytest.mark.parametrize("suffix", [".pt2", ".pt", ".onnx"])
+def test_what_the_others_are_a_softmax_of_is_the_logits(suffix: str, tmp_path: Path) -> None:
+    net = network(with_shares)
+    path, shape = save(net, SHAPE, tmp_path / f"net{suffix}"), SHAPE if suffix == ".pt" else None
+    with pytest.warns(
+        UserWarning, match=r"returns 2 values \(.*\); the logits are 1, which the others are made of"
+    ):
+        graph = load_model(path, input_shape=shape).graph
+    pixels = np.random.default_rng(0).integers(0, 256, (4, *SHAPE)).astype(np.uint8)
+    with torch.no_grad():
+        logits = net(torch.tensor(pixels / np.float32(255)))[1].numpy()
+    np.testing.assert_allclose(run_float(graph, pixels.transpose(0, 2, 3, 1)), logits, atol=1e-5)
 
 
 def test_a_layer_that_no_result_reads_is_still_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 from microtrain.base.errors import one_line, short
@@ -10,17 +11,25 @@ from microtrain.convert.ir import ConvertError
 from microtrain.convert.raw import Raw
 
 from .edits import needed
+from .endings import ENDINGS
 
 
 def chosen(raw: Raw, wanted: str | None) -> Raw:
     """The raw graph that ends in the wanted result, without what others alone are made by.
 
-    wanted  its number, from 0 on, or its name; None: there must be one
+    wanted  its number, from 0 on, or its name; None: there must be one, or one that the others are a softmax
+            or a logistic function of, which is said
     """
     name = raw.graph.name
     if not raw.results or (wanted is None and len(raw.results) == 1):
         return raw
     known = ", ".join(f"{i} is {one_line(r.name)}, {by(r.dims)}" for i, r in enumerate(raw.results))
+    if wanted is None and (logits := _behind_others(raw)) is not None:
+        wanted = str(logits)
+        said = (
+            f"{name} returns {len(raw.results)} values ({known}); the logits are {logits}, which the others"
+        )
+        warnings.warn(f"{said} are made of", stacklevel=2)
     if wanted is None:
         raise ConvertError(
             f"{name} returns {len(raw.results)} values ({known}); one of them must be the logits: name it, "
@@ -38,3 +47,12 @@ def chosen(raw: Raw, wanted: str | None) -> Raw:
     gone = {error for tensor, error in raw.stood.items() if tensor in others}
     gone -= {error for tensor, error in raw.stood.items() if tensor in kept}
     return replace(raw, graph=graph, found=tuple(e for e in raw.found if e not in gone))
+
+
+def _behind_others(raw: Raw) -> int | None:
+    """The result that all others are a softmax or a logistic function of, if there is one."""
+    makers = {out: node for node in raw.graph.nodes for out in node.outputs}
+    ends = [(result.tensor, makers.get(result.tensor)) for result in raw.results]
+    read = {node.inputs[0] for _, node in ends if node is not None and node.op in ENDINGS}
+    rest = [i for i, (_, node) in enumerate(ends) if node is None or node.op not in ENDINGS]
+    return rest[0] if len(rest) == 1 and read == {ends[rest[0]][0]} else None
