@@ -82,9 +82,7 @@ def test_who_does_not_choose_is_told_what_there_is(suffix: str, tmp_path: Path) 
 def test_what_the_others_are_a_softmax_of_is_the_logits(suffix: str, tmp_path: Path) -> None:
     net = network(with_shares)
     path, shape = save(net, SHAPE, tmp_path / f"net{suffix}"), SHAPE if suffix == ".pt" else None
-    with pytest.warns(
-        UserWarning, match=r"returns 2 values \(.*\); the logits are 1, which the others are made of"
-    ):
+    with pytest.warns(UserWarning, match=r"returns 2 values \(.*\); the logits are 1: the others"):
         graph = load_model(path, input_shape=shape).graph
     pixels = np.random.default_rng(0).integers(0, 256, (4, *SHAPE)).astype(np.uint8)
     with torch.no_grad():

@@ -26,10 +26,8 @@ def chosen(raw: Raw, wanted: str | None) -> Raw:
     known = ", ".join(f"{i} is {one_line(r.name)}, {by(r.dims)}" for i, r in enumerate(raw.results))
     if wanted is None and (logits := _behind_others(raw)) is not None:
         wanted = str(logits)
-        said = (
-            f"{name} returns {len(raw.results)} values ({known}); the logits are {logits}, which the others"
-        )
-        warnings.warn(f"{said} are made of", stacklevel=2)
+        said = f"{name} returns {len(raw.results)} values ({known})"
+        warnings.warn(f"{said}; the logits are {logits}: the others are made of it", stacklevel=2)
     if wanted is None:
         raise ConvertError(
             f"{name} returns {len(raw.results)} values ({known}); one of them must be the logits: name it, "
