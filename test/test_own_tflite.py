@@ -73,6 +73,16 @@ def test_a_padding_with_another_number_is_a_sentence(tmp_path: Path) -> None:
         load_model(litert_networks.pooled(-5.0).file(tmp_path))
 
 
+def test_the_least_number_of_int16_is_what_no_maximum_takes(tmp_path: Path) -> None:
+    """Which is symmetric."""
+    pixels = np.random.default_rng(1).integers(0, 256, (4, 9, 8, 2)).astype(np.uint8)
+    files = litert_networks.pooled(), litert_networks.pooled(-32767, (1e-4,))
+    wanted, found = (run_float(load_model(net.file(tmp_path)).graph, pixels) for net in files)
+    assert np.array_equal(found, wanted)
+    with pytest.raises(ConvertError, match=r"padding with -3\.2 is not supported"):
+        load_model(litert_networks.pooled(-32000, (1e-4,)).file(tmp_path))
+
+
 def test_the_least_number_of_an_int8_file_is_what_no_maximum_takes(tmp_path: Path) -> None:
     net = Int8.input((7, 6, 2)).conv(4, (3, 3), 1, (7, 6), (0.03, 5), act=0)
     scale, zero, padded = (0.03,), (5,), (1, 9, 8, 4)

@@ -12,10 +12,17 @@ from .tflite_networks import Float
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
-def padded(net: Float, *sides: tuple[int, int], kind: str = "PAD", value: float | None = None) -> Float:
-    """sides: before and behind each axis. value: of PADV2"""
+def padded(
+    net: Float,
+    *sides: tuple[int, int],
+    kind: str = "PAD",
+    value: float | None = None,
+    scale: tuple[float, ...] = (),
+) -> Float:
+    """sides: before and behind each axis. value: of PADV2, with a scale one of int16"""
     widths = net.w.tensor("widths", (len(sides), 2), "int32", np.array(sides))
-    given = () if value is None else (net.w.tensor("value", (1,), "float32", np.array([value])),)
+    dtype = "int16" if scale else "float32"
+    given = () if value is None else (net.w.tensor("value", (1,), dtype, np.array([value]), scale),)
     shape = [n + sum(side) for n, side in zip(net.shape, sides, strict=True)]
     return net.op(kind, (net.x, widths, *given), shape, "" if given else "PadOptions")
 
@@ -32,11 +39,11 @@ def ended(net: Float) -> Float:
     return net.over("MEAN", 1, 2).linear(3)
 
 
-def pooled(value: float = -np.inf) -> Float:
-    """What no maximum takes stands around the map that a ResNet pools first."""
+def pooled(value: float = -np.inf, scale: tuple[float, ...] = ()) -> Float:
+    """What no maximum takes stands around the map that a ResNet pools first. value, scale: as in padded()"""
     net = turned(Float(2, 9, 8), *TO_LAST).conv(5, 3, 3, act=0)
     sides = ((0, 0), (1, 1), (1, 1), (0, 0))
-    return ended(largest(padded(net, *sides, kind="PADV2", value=value), 3, 3, 2).conv(4, 2, 2))
+    return ended(largest(padded(net, *sides, kind="PADV2", value=value, scale=scale), 3, 3, 2).conv(4, 2, 2))
 
 
 def pooled_series() -> Float:

@@ -79,11 +79,12 @@ def pad(walk: Walker, op: Operator, name: str) -> Any:
 
 
 def _padded_with(walk: Walker, op: Operator, name: str) -> float:
-    """The number that PADV2 puts there; the least of an int8 file is what no maximum takes."""
+    """The number that PADV2 puts there; the least of a quantized file is what no maximum takes."""
     given, stored = walk.value(op.inputs[2]), walk.file.tensors[op.inputs[2]]
     if not isinstance(given, Param) or given.value.size != 1 or stored.data is None:
         raise ConvertError(f"layer {name}: what {op.kind} puts there must be a constant, one number")
-    if stored.quantized is not None and stored.data.flat[0] == np.iinfo(stored.data.dtype).min:
+    least = {np.dtype(np.int8): -128, np.dtype(np.int16): -32767}.get(stored.data.dtype)  # int16: symmetric
+    if stored.quantized is not None and least is not None and stored.data.flat[0] <= least:
         return -math.inf
     return float(given.value.flat[0])
 
