@@ -65,6 +65,7 @@ def of_masks(net: Positioned) -> torch.Tensor:
 
 POSITIONS: dict[str, Positions] = {
     "waves": waves,
+    "looked up": lambda net: functional.embedding(torch.arange(SIDE * SIDE)[None] % 10, net.whole[0]),
     "masks": of_masks,
     "bicubic": lambda net: (
         functional.interpolate(net.table, size=(SIDE, SIDE), mode="bicubic").flatten(2).transpose(1, 2)

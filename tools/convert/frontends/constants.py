@@ -258,6 +258,7 @@ OTHERS: dict[str, Rule] = {
     "repeat": lambda call: np.tile(_x(call), sizes(call)),
     "index": _table,
     "index_select": lambda call: np.take(_x(call), _array(call.args["index"]), int(call.args["dim"])),
+    "embedding": lambda call: np.take(_array(call.args["weight"]), _array(call.args["indices"]), 0),
     "meshgrid": _grid,
     "cumsum": lambda call: np.cumsum(_x(call), int(call.args["dim"])),
     **dict.fromkeys(("clamp", "clip", "clamp_min"), _bounded),
@@ -323,7 +324,8 @@ ARGUMENTS: dict[str, str] = {
     **dict.fromkeys(("zeros_like", "ones_like"), "self"), "full_like": "self fill_value",
     **dict.fromkeys(("cat", "stack"), "tensors dim"),
     **dict.fromkeys(("expand", "broadcast_to"), "self size"), "repeat": "self repeats",
-    "index": "self indices", "index_select": "self dim index", "meshgrid": "tensors", "cumsum": "self dim",
+    "index": "self indices", "index_select": "self dim index",
+    "embedding": "weight indices", "meshgrid": "tensors", "cumsum": "self dim",
     "flip": "self dims", "roll": "self shifts dims", "outer": "self vec2", "ger": "self vec2",
     "where": "condition self other", "masked_fill": "self mask value",
     "copy": "self src", "fill": "self value", "pow": "self exponent", "sum": "self dim keepdim",
@@ -447,6 +449,8 @@ def _count(call: Call, arrays: Sequence[np.ndarray]) -> float:
         return sum(own) if op != "meshgrid" else len(own) * math.prod(own)
     if op == "index":
         return _looked_up(call)
+    if op == "embedding":
+        return own[0] / len(_array(call.args["weight"])) * own[1]
     if op in ("outer", "ger"):
         return math.prod(own)
     if op in ("matmul", "mm", "bmm", "linear", "conv2d", "conv1d"):
