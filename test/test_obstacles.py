@@ -256,6 +256,18 @@ def test_other_kinds_of_models_are_told_the_way(name: str, words: str, tmp_path:
     assert code == 1 and words in said and "torch.export" in said
 
 
+@pytest.mark.parametrize(
+    ("name", "words"), [("saved_model.pb", "SavedModel"), ("config.json", "Hugging Face")]
+)
+def test_models_that_are_folders_are_told_the_way(name: str, words: str, tmp_path: Path) -> None:
+    (folder := tmp_path / "net").mkdir()
+    code, said = convert(folder)
+    assert code == 1 and "is not a file; give the .pt file" in said
+    (folder / name).write_bytes(b"{}")
+    code, said = convert(folder)
+    assert code == 1 and words in said and "torch.export" in said
+
+
 def test_the_name_that_is_advised_gives_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     from microtrain.convert.frontends.module import EXPORT_HINT
 

@@ -52,6 +52,10 @@ OTHER_FORMATS = {  # by suffix: what else people have of their models
     ),
     ".safetensors": f"weights without a network; load them into the model in PyTorch, then {EXPORT_HINT}",
 }
+FOLDERS = {  # by a file in them: the models that are folders
+    "saved_model.pb": f"a SavedModel of TensorFlow; write it as .tflite or .onnx, or {FROM_TORCH}",
+    "config.json": f"a model of Hugging Face; load it by from_pretrained(), then {EXPORT_HINT}",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +150,8 @@ def kind_of(path: Path) -> str:
     """exported, torchscript or module: what kind of file it is, by looking at it without loading anything."""
     if not path.exists():
         raise ConvertError(f"no such file: {path}")
+    if path.is_dir() and (known := [words for name, words in FOLDERS.items() if (path / name).is_file()]):
+        raise ConvertError(f"{path.name} is {known[0]}")
     if not path.is_file():
         raise ConvertError(f"{path} is not a file; give the .pt file of a model")
     try:
