@@ -189,7 +189,28 @@ def pixels() -> Float:
     return net.over("MEAN", 1).linear(3)
 
 
+def behind_a_token(net: Float, sides: tuple[int, int]) -> Float:
+    """Tokens with one before them, normalised, and those behind it as a map again."""
+    c, many = net.shape[-1], sides[0] * sides[1]
+    token = net.w.tensor("token", (1, 1, c), "float32", net.rng.normal(size=c))
+    net.op("CONCATENATION", (token, net.x), (1, many + 1, c), "ConcatenationOptions", Axis=1)
+    at = (net.whole(0, 1, 0), net.whole(1, many, c))
+    net = normed(net)
+    return net.op("SLICE", (net.x, *at), (1, many, c), "SliceOptions").view(1, *sides, c)
+
+
+def strided() -> Float:
+    """Tokens that are pixels again, of an even number of rows, for strides with TFLite's padding."""
+    net = behind_a_token(turned(Float(2, 8, 6), *TO_LAST).conv(5, 3, 3).view(1, 24, 5), (6, 4))
+    about = {"Padding": 0, "StrideH": 2, "StrideW": 2, "DilationHFactor": 1, "DilationWFactor": 1}
+    weights = (net.x, net.drawn(4, 3, 3, 5), net.drawn(4))
+    net.op("CONV_2D", weights, (1, 3, 2, 4), "Conv2DOptions", **about)
+    net = behind_a_token(net.view(1, 6, 4), (3, 2))
+    about = {"FilterHeight": 2, "FilterWidth": 2, "StrideH": 2, "StrideW": 2, "Padding": 0}
+    return ended(net.op("MAX_POOL_2D", (net.x,), (1, 2, 1, 4), "Pool2DOptions", **about))
+
+
 NETWORKS = (
     *(pooled, pooled_series, causal, padded_first, scaled, norm_of_a_map, bare_norm, halves, attention),
-    pixels,
+    *(pixels, strided),
 )

@@ -38,7 +38,8 @@ def conv(walk: Walker, op: Operator, name: str) -> Any:
     depthwise = op.kind.startswith("DEPTHWISE")
     order = (3, 0, 1, 2) if depthwise else (0, 3, 1, 2)
     values = weight.value.transpose(order)
-    window = Sides(op, walk.low.shape(x), values.shape[2:], turned, "DilationHFactor", "DilationWFactor")
+    read = walk.file.tensors[op.inputs[0]].shape
+    window = Sides(op, read, values.shape[2:], turned, "DilationHFactor", "DilationWFactor")
     order = (*order[:2], order[3], order[2]) if turned else order
     args = {
         "input": x,
@@ -134,7 +135,7 @@ def of_view(walk: Walker, op: Operator, name: str, weight: np.ndarray) -> Any:
 def pool(walk: Walker, op: Operator, name: str) -> Any:
     x, turned = walk.image(op, name)
     kernel = (op.options["FilterHeight"], op.options["FilterWidth"])
-    window = Sides(op, walk.low.shape(x), kernel, turned)
+    window = Sides(op, walk.file.tensors[op.inputs[0]].shape, kernel, turned)
     word = "avg_pool2d" if op.kind.startswith("AVERAGE") else "max_pool2d"
     args = {"self": x, "kernel_size": window.kernel, "stride": window.stride, "padding": window.padding}
     return lower(walk.low, Call(word, name, True, {**args, "count_include_pad": False}))

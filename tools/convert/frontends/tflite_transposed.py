@@ -14,7 +14,7 @@ from .aten import lower
 from .tflite_file import Operator
 from .tflite_layers import biases
 from .tflite_values import Walker
-from .tflite_windows import SAME, same
+from .tflite_windows import SAME, same, sides_of
 
 WEIGHTS, INPUT, BIASES = 1, 2, 3  # places of its inputs; the first is the shape of the result
 
@@ -37,7 +37,8 @@ def conv_transpose(walk: Walker, op: Operator, name: str) -> Any:
     strides, made = [op.options["StrideH"], op.options["StrideW"]], list(sizes[1:3])
     strides, made = (strides[::-1], made[::-1]) if turned else (strides, made)
     pads = []
-    for size, out, stride, k in zip(walk.low.shape(x), made, strides, values.shape[2:], strict=False):
+    read = sides_of(walk.file.tensors[op.inputs[INPUT]].shape, turned)
+    for size, out, stride, k in zip(read, made, strides, values.shape[2:], strict=True):
         before = same(out, k, stride, 1)[0] if op.options["Padding"] == SAME else 0
         pads.append((before, (size - 1) * stride + k - before - out))
     args = {
