@@ -192,7 +192,8 @@ def test_float_tflite_takes_the_trained_tensors(classes: int, tmp_path: Path) ->
     [
         each
         for each in (*keras_networks.NETWORKS, *litert_networks.NETWORKS)
-        if each.__name__ not in ("row_by_row", "chosen", "lengths", "strided")  # of which a head alone learns, or badly
+        # of which a head alone learns, or badly
+        if each.__name__ not in ("row_by_row", "chosen", "lengths", "strided")
     ],
 )
 def test_what_converters_write_takes_the_trained_tensors(make: Callable[[], Float], tmp_path: Path) -> None:

@@ -210,7 +210,30 @@ def strided() -> Float:
     return ended(net.op("MAX_POOL_2D", (net.x,), (1, 2, 1, 4), "Pool2DOptions", **about))
 
 
+def parted() -> Float:
+    """Queries, keys and values as parts of one layer over pixels; a factor for each channel of NCHW."""
+    t, c, many = 20, 6, 2
+    net = turned(Float(2, 7, 6), *TO_LAST).conv(c, 3, 3).view(1, t, c)
+    first, parts = net.x, []
+    net.linear(3 * c, 1, t)
+    whole = net.x
+    for begin, order in ((0, (0, 2, 1, 3)), (c, (0, 2, 3, 1)), (2 * c, (0, 2, 1, 3))):
+        at = (net.whole(0, 0, begin), net.whole(1, t, c))
+        net.x, net.shape = whole, (1, t, 3 * c)
+        net.op("SLICE", (net.x, *at), (1, t, c), "SliceOptions").view(1, t, many, c // many)
+        parts.append(turned(net, *order).x)
+    net.op("BATCH_MATMUL", parts[:2], (1, many, t, t), "BatchMatMulOptions")
+    net.op("SOFTMAX", (net.x,), net.shape, "SoftmaxOptions", Beta=1.0)
+    net.op("BATCH_MATMUL", (net.x, parts[2]), (1, many, t, c // many), "BatchMatMulOptions")
+    turned(net, 0, 2, 1, 3).view(1, t, c)
+    net.op("ADD", (first, net.x), (1, t, c), "AddOptions")
+    turned(net, 0, 2, 1).view(1, c, 5, 4)
+    gain = net.w.tensor("gain", (1, c, 1, 1), "float32", net.rng.uniform(0.5, 1.5, c))
+    net.op("MUL", (net.x, gain), net.shape, "MulOptions")
+    return ended(turned(net, *TO_LAST).conv(4, 2, 2))
+
+
 NETWORKS = (
     *(pooled, pooled_series, causal, padded_first, scaled, norm_of_a_map, bare_norm, halves, attention),
-    *(pixels, strided),
+    *(pixels, strided, parted),
 )

@@ -188,6 +188,10 @@ def arithmetic(walk: Walker, op: Operator, name: str) -> Any:
         return lower(walk.low, Call(op.kind.lower(), name, True, {"self": a, "other": b}))
     if (made := _of_channels(walk, op, name, a, b)) is not None:
         return made
+    acts = [v for v in (a, b) if isinstance(v, Act)]
+    if len(acts) == 1 and acts[0].order is not None and len(acts[0].dims) == 4:  # NCHW, as its constant is
+        sides = [seen(walk, op, name, place) for place in (0, 1)]
+        return in_order(walk, op.kind.lower(), name, self=sides[0], other=sides[1])
     rank = len(walk.file.tensors[op.outputs[0]].shape)
     sides = [channelwise(v, rank) if isinstance(v, Param) else along(walk, v, rank) for v in (a, b)]
     for place, (given, value) in enumerate(zip((a, b), sides, strict=True)):

@@ -31,7 +31,8 @@ def places_as(
 ) -> tuple[Act, np.ndarray]:
     """The same of an activation that is seen in a shape."""
     x = turnable(walk.low, Call(op.kind.lower(), name, True, {}), act)
-    if x.order is not None:
+    of_some = math.prod(x.dims) < math.prod(walk.low.shape(x))  # of the first channels
+    if x.order is not None or (of_some and x.dims == channels_first(shape)):
         return x, np.moveaxis(places(walk.low, x), 1, -1) if len(shape) > 2 else places(walk.low, x)
     if math.prod(shape) != math.prod(walk.low.shape(x)):
         raise ConvertError(f"layer {name}: {op.kind} reads {list(shape)}, which was made of another shape")
