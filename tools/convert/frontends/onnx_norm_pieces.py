@@ -8,7 +8,7 @@ import numpy as np
 
 from .onnx_constants import constant_of
 from .onnx_file import OnnxGraph, Step
-from .onnx_gelu import Pieces
+from .onnx_parts import Pieces
 
 
 @dataclass(frozen=True)

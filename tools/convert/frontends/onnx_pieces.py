@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -12,6 +13,15 @@ from .onnx_norm_pieces import norms
 from .onnx_places import listed
 from .onnx_unrolled import unrolled
 from .onnx_windows import windows
+
+
+class _Whole(Protocol):
+    """What several steps are. inside: results of those that are no more than parts of it"""
+
+    @property
+    def inside(self) -> frozenset[str]: ...
+
+    def step(self, last: Step, /) -> Step: ...
 
 
 @dataclass(frozen=True)
@@ -32,13 +42,10 @@ def in_pieces(file: OnnxGraph) -> Wholes:
     """What a file writes out, as the steps that it is."""
     steps = {name: step for step in file.steps for name in step.outputs[:1]}
     found, inside, constants = dict[str, Step](), set[str](), dict[str, np.ndarray]()
-    for name, gelu in gelus(file).items():
-        about = {"approximate": gelu.approximate}
-        found[name] = replace(steps[name], op="Gelu", inputs=(gelu.given,), attributes=about)
-        inside |= gelu.inside
-    for name, norm in norms(file).items():
-        found[name] = norm.step(steps[name])
-        inside |= norm.inside
+    wholes: dict[str, _Whole] = {**gelus(file), **norms(file)}
+    for name, whole in wholes.items():
+        found[name] = whole.step(steps[name])
+        inside |= whole.inside
     for name, (step, parts) in (listed(file) | windows(file)).items():
         found[name] = step
         inside |= parts

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .onnx_file import OnnxGraph, Step
-from .onnx_gelu import Pieces
+from .onnx_parts import Pieces
 
 
 def listed(file: OnnxGraph) -> dict[str, tuple[Step, frozenset[str]]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .onnx_file import OnnxGraph, Step
-from .onnx_gelu import Pieces
+from .onnx_parts import Pieces
 from .onnx_recurrent import ACTIVATIONS
 
 (BENT,) = ACTIVATIONS["RNN"]  # the function f

@@ -16,7 +16,7 @@ from microtrain.convert.ir import ConvertError
 from .constants import MOST, MOST_IN_ALL
 from .onnx_constants import folded
 from .onnx_file import OnnxGraph, Step
-from .onnx_gelu import Pieces
+from .onnx_parts import Pieces
 
 TO_FRONT = [2, 3, 0, 1]  # rows and columns before the others
 SIDE_BY_SIDE = [0, 1, 2, 4, 3, 5]  # [n, c, kernel, windows, kernel, windows], kernels before windows
