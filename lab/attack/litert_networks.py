@@ -69,6 +69,13 @@ def padded_first() -> Float:
     return ended(turned(net, *TO_LAST).conv(4, 3, 3).conv(4, 2, 2))
 
 
+def padded_last() -> Float:
+    """Zeros around a map that is turned to NCHW for its mean; and a sum over axes of 1."""
+    net = turned(Float(2, 9, 8), *TO_LAST).conv(5, 3, 3)
+    net = turned(padded(net, (0, 0), (0, 1), (1, 1), (0, 0)), *TO_FIRST).over("MEAN", 2, 3)
+    return net.view(1, 5, 1, 1).over("SUM", 2, 3).linear(3)
+
+
 def scaled() -> Float:
     """A series less one number, times another, and then seen as a map."""
     net = Float(9, 8)
@@ -235,5 +242,5 @@ def parted() -> Float:
 
 NETWORKS = (
     *(pooled, pooled_series, causal, padded_first, scaled, norm_of_a_map, bare_norm, halves, attention),
-    *(pixels, strided, parted),
+    *(pixels, strided, parted, padded_last),
 )

@@ -21,7 +21,7 @@ from microtrain.convert.ops.stack_aten import Stacked
 from .aten import lower
 from .tflite_file import Operator
 from .tflite_names import axis_first
-from .tflite_tokens import held, in_order, places_as, places_of, seen
+from .tflite_tokens import held, in_order, places_as, places_of, reshaped, seen
 from .tflite_values import Walker, channels_first
 from .tflite_windows import Sides
 
@@ -161,6 +161,8 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
     left = walk.file.tensors[op.outputs[0]].shape
     if 0 in over and len(over) > 1 and shape[0] == 1:  # one sample stays one
         over, left = over - {0}, left if len(left) == len(shape) else (1, *left)
+    if all(shape[a] == 1 for a in over) and not x.pad:
+        return reshaped(walk, op, name, left)
     h, w, c = walk.low.shape(x)
     one_side = len(shape) == 4 and over in ({1}, {2})
     if x.order is not None or (one_side and shape[1:3] != (h, w)):

@@ -13,12 +13,12 @@ import numpy as np
 from .tflite_file import Flatbuffer, Operator, Stored
 
 PADS = ("PAD", "PADV2", "MIRROR_PAD")
-VIEWS = ("RESHAPE", "EXPAND_DIMS", "SQUEEZE")
+VIEWS = ("RESHAPE", "EXPAND_DIMS")
 
 
 def padded_last(file: Flatbuffer) -> Flatbuffer:
-    """The file with each padding behind the views that read it alone, where these only turn axes, or add or
-    leave out axes of 1."""
+    """The file with each padding behind the views that read it alone, where these add axes of 1, or turn the
+    order NCHW to NHWC."""
     tensors, operators = list(file.tensors), list(file.operators)
     readers: dict[int, list[int]] = {}
     for place, op in enumerate(operators):
@@ -67,9 +67,12 @@ def _axes(
 ) -> list[int | None] | None:
     """Which axis of what it reads each axis of a view is; None: one of 1 that the view adds."""
     if view.kind == "TRANSPOSE":
+        to_last: list[int | None] = [0, *range(2, len(given)), 1]
         order = tensors[view.inputs[1]].data
-        return None if order is None else [int(axis) for axis in np.ravel(order)]
+        return to_last if order is not None and np.ravel(order).tolist() == to_last else None
     if view.kind not in VIEWS or [n for n in given if n != 1] != [n for n in made if n != 1]:
+        return None
+    if len(made) <= len(given):
         return None
     own = [axis for axis, size in enumerate(given) if size != 1]
     found: list[int | None] = [own.pop(0) if size != 1 else None for size in made]

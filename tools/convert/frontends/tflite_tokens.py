@@ -13,6 +13,7 @@ import numpy as np
 
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Param
+from microtrain.convert.ops.resample_aten import settled
 from microtrain.convert.ops.tokens import numbers, places, turnable, view_of
 
 from .aten import lower
@@ -29,7 +30,9 @@ def places_of(walk: Walker, op: Operator, name: str, place: int = 0) -> tuple[Ac
 def places_as(
     walk: Walker, op: Operator, name: str, act: Any, shape: tuple[int, ...]
 ) -> tuple[Act, np.ndarray]:
-    """The same of an activation that is seen in a shape."""
+    """The same of an activation that is seen in a shape. Zeros around it are made."""
+    if isinstance(act, Act) and act.pad:
+        act = settled(walk.low, Call(op.kind.lower(), name, False, {"self": act})).x
     x = turnable(walk.low, Call(op.kind.lower(), name, True, {}), act)
     of_some = math.prod(x.dims) < math.prod(walk.low.shape(x))  # of the first channels
     if x.order is not None or (of_some and x.dims == channels_first(shape)):
