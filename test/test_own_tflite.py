@@ -68,6 +68,16 @@ def test_an_input_that_was_turned_before_is_not_taken_as_it_is(tmp_path: Path) -
         load_model(net.file(tmp_path))
 
 
+@pytest.mark.parametrize("normed", [keras_networks.normed, litert_networks.normed])
+def test_a_refusal_in_front_of_a_norm_is_not_lost(normed: Callable[[Float], Float], tmp_path: Path) -> None:
+    """What stands in its place is read by the first of the norm's pieces alone, not by the last."""
+    net = keras_networks.turned(Float(8, 7, 2).conv(5, 3, 3), 0, 3, 1, 2)
+    net.op("CUMSUM", (net.x, net.whole(1)), net.shape, "CumsumOptions")
+    net = normed(keras_networks.turned(net, 0, 2, 3, 1).view(1, 30, 5)).view(1, 6, 5, 5)
+    with pytest.raises(ConvertError, match="layer cumsum2: the op cumsum is not supported"):
+        load_model(litert_networks.ended(net.conv(4, 2, 2)).file(tmp_path))
+
+
 def test_a_padding_with_another_number_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConvertError, match="padding with -5 is not supported; the nearest that is: zeros"):
         load_model(litert_networks.pooled(-5.0).file(tmp_path))

@@ -139,7 +139,8 @@ class _Walk(Walker):
                 return
             value = self._fused(op, name, value, stored)
         except ConvertError as error:
-            inputs = {str(i): self.env[t] for i, t in enumerate(op.inputs) if t in self.env}
+            read = (*op.inputs, *([self.norms[self.place].given] if self.place in self.norms else []))
+            inputs = {str(i): self.env[t] for i, t in enumerate(read) if t in self.env}
             call = Call(op.kind.lower(), name, True, inputs)
             shapes_made = [channels_first(self.file.tensors[t].shape) for t in op.outputs]
             made = [self.low.stand_in(call, error, shape) for shape in shapes_made]

@@ -33,7 +33,7 @@ def places_as(
     """The same of an activation that is seen in a shape. Zeros around it are made."""
     if isinstance(act, Act) and act.pad:
         act = settled(walk.low, Call(op.kind.lower(), name, False, {"self": act})).x
-    x = turnable(walk.low, Call(op.kind.lower(), name, True, {}), act)
+    x = turnable(walk.low, Call(op.kind.lower(), name, True, {"self": act}), act)
     of_some = math.prod(x.dims) < math.prod(walk.low.shape(x))  # of the first channels
     if x.order is not None or (of_some and x.dims == channels_first(shape)):
         return x, np.moveaxis(places(walk.low, x), 1, -1) if len(shape) > 2 else places(walk.low, x)

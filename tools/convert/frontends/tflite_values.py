@@ -110,7 +110,7 @@ class Walker:
         such map as it is."""
         if not isinstance(x, Act) or x.order is None:
             return x
-        call = Call(op.kind.lower(), name, True, {})
+        call = Call(op.kind.lower(), name, True, {"self": x})
         return blocks_aten.seen(self.low, call, as_map(self.low, x))
 
     def at_home(
