@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,9 @@ from lab.attack.tflite_networks import NETWORKS, Float, each_moment
 from lab.tasks.logits import int8_graph, logits
 from lab.tasks.logits import interpreted as stored
 from microtrain.convert.execute.batched import run_float
+from microtrain.convert.frontends.fold import clean
 from microtrain.convert.frontends.module import load_model
-from microtrain.convert.frontends.tflite import tflite_homes
+from microtrain.convert.frontends.tflite import read_tflite, tflite_homes
 from microtrain.convert.ir import ConvertError
 
 
@@ -76,6 +78,14 @@ def test_a_refusal_in_front_of_a_norm_is_not_lost(normed: Callable[[Float], Floa
     net = normed(keras_networks.turned(net, 0, 2, 3, 1).view(1, 30, 5)).view(1, 6, 5, 5)
     with pytest.raises(ConvertError, match="layer cumsum2: the op cumsum is not supported"):
         load_model(litert_networks.ended(net.conv(4, 2, 2)).file(tmp_path))
+
+
+def test_what_follows_from_nothing_that_is_known_is_a_sentence_too(tmp_path: Path) -> None:
+    net = Float(6, 5).linear(7, 1, 6)
+    net.op("CUMSUM", (net.x, net.whole(1)), net.shape, "CumsumOptions")
+    raw = read_tflite(net.over("MEAN", 1).linear(3).file(tmp_path))
+    with pytest.raises(ConvertError, match="layer cumsum1: the op cumsum is not supported"):
+        clean(replace(raw, found=()))
 
 
 def test_a_padding_with_another_number_is_a_sentence(tmp_path: Path) -> None:

@@ -48,8 +48,9 @@ def clean(raw: Raw) -> Graph:
     idle = {error for tensor, error in raw.stood.items() if tensor not in reached}
     idle -= {error for tensor, error in raw.stood.items() if tensor in reached}
     found = [error for error in raw.found if error not in idle]
-    if not found and not reached.isdisjoint(raw.stood):  # what follows from an error that is not reached
-        found = list(raw.found)
+    follows = [error for tensor, error in raw.stood.items() if tensor in reached]
+    if not found and follows:  # from an error that is not reached
+        found = list(raw.found) or follows[:1]
     graph = end_rows(as_returned(raw))
     passes = (
         keep_used,
