@@ -19,6 +19,8 @@ from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.fold import clean
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.frontends.tflite import read_tflite, tflite_homes
+from microtrain.convert.frontends.tflite_file import read_flatbuffer
+from microtrain.convert.frontends.tflite_pads import padded_last
 from microtrain.convert.ir import ConvertError
 
 
@@ -86,6 +88,16 @@ def test_what_follows_from_nothing_that_is_known_is_a_sentence_too(tmp_path: Pat
     raw = read_tflite(net.over("MEAN", 1).linear(3).file(tmp_path))
     with pytest.raises(ConvertError, match="layer cumsum1: the op cumsum is not supported"):
         clean(replace(raw, found=()))
+
+
+def test_paddings_that_read_themselves_come_to_an_end(tmp_path: Path) -> None:
+    """A damaged file may go in circles."""
+    net = Float(3, 8, 7)
+    padded = litert_networks.padded(net, (0, 0), (0, 0), (0, 0), (0, 0)).x
+    net.w.op("TRANSPOSE", (padded, net.whole(0, 2, 3, 1)), (0,), "TransposeOptions")
+    file = read_flatbuffer(net.file(tmp_path))
+    made = padded_last(replace(file, outputs=()))
+    assert [op.kind for op in made.operators] == ["TRANSPOSE", "PAD"]
 
 
 def test_a_padding_with_another_number_is_a_sentence(tmp_path: Path) -> None:

@@ -32,11 +32,7 @@ class Dilated:
 
 def woven(file: Flatbuffer) -> Flatbuffer:
     """The file with a dilation in each of these convolutions; others stay as they are."""
-    readers: dict[int, list[int]] = {}
-    for place, op in enumerate(file.operators):
-        for tensor in op.inputs:
-            readers.setdefault(tensor, []).append(place)
-    tensors, operators = list(file.tensors), list(file.operators)
+    readers, tensors, operators = file.readers(), list(file.tensors), list(file.operators)
     for place, op in enumerate(file.operators):
         found = _dilated(file, _chain(file, place, readers)) if op.kind == APART else None
         if found is not None:

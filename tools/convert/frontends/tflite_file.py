@@ -73,6 +73,14 @@ class Flatbuffer:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
+    def readers(self) -> dict[int, list[int]]:
+        """By tensors: places of the operators that read each, in order; twice of one that reads it twice."""
+        found: dict[int, list[int]] = {}
+        for place, op in enumerate(self.operators):
+            for tensor in op.inputs:
+                found.setdefault(tensor, []).append(place)
+        return found
+
 
 def read_flatbuffer(path: Path) -> Flatbuffer:
     """The graph of a .tflite file. ConvertError for what is no such file, or more than a file can be."""

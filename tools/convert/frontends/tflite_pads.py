@@ -19,15 +19,11 @@ VIEWS = ("RESHAPE", "EXPAND_DIMS")
 def padded_last(file: Flatbuffer) -> Flatbuffer:
     """The file with each padding behind the views that read it alone, where these add axes of 1, or turn the
     order NCHW to NHWC."""
-    tensors, operators = list(file.tensors), list(file.operators)
-    readers: dict[int, list[int]] = {}
-    for place, op in enumerate(operators):
-        for tensor in op.inputs:
-            readers.setdefault(tensor, []).append(place)
+    readers, tensors, operators = file.readers(), list(file.tensors), list(file.operators)
     for place in range(len(operators)):
         at = place
         while (later := _reader(operators[at], readers, file.outputs)) is not None:
-            if not _exchanged(tensors, operators, at, later):
+            if later <= at or not _exchanged(tensors, operators, at, later):  # a damaged file goes in circles
                 break
             readers[operators[at].outputs[0]] = [later]
             at = later
@@ -54,7 +50,7 @@ def _exchanged(tensors: list[Stored], operators: list[Operator], place: int, lat
     sizes = tuple(1 if axis is None else whole.shape[axis] for axis in axes)
     between, sides, shape = len(tensors), len(tensors) + 1, len(tensors) + 2
     tensors.append(replace(whole, name=f"{whole.name}, seen", shape=sizes))
-    tensors.append(Stored("padding", moved.shape, "<i4", moved.astype(np.int32), None))
+    tensors.append(replace(tensors[pad.inputs[1]], name="padding", shape=moved.shape, data=moved))
     tensors.append(Stored("shape", (len(sizes),), "<i4", np.array(sizes, np.int32), None))
     rest = (shape,) if view.kind == "RESHAPE" else view.inputs[1:]
     operators[place] = replace(view, inputs=(pad.inputs[0], *rest), outputs=(between,))
