@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,6 +49,13 @@ def cosines(
     oracle = gradients(executor, label, loss)
     executor.backward(label, STILL)
     return {key: cosine(found, oracle[key]) for key, found in executor.env.gradients.items()}
+
+
+def assert_as_autograd(graph: Graph, int8: float = 0.98, apart: Collection[tuple[str, str]] = ()) -> None:
+    """Cosines over 0.999 with real errors, and over `int8` with errors in int8, of all but some tensors."""
+    for errors, least in (("fp32", 0.999), ("int8", int8)):
+        found = cosines(graph, errors)
+        assert min(value for key, value in found.items() if key not in apart) > least, found
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "mse"])

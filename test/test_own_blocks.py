@@ -11,7 +11,7 @@ import pytest
 import torch
 from onnx import helper
 from test_executor import assert_learned_alike
-from test_gradients import cosines, everything
+from test_gradients import assert_as_autograd, everything
 from test_onnx import constants, saved
 from test_own_models import Own, read, save
 from torch import nn
@@ -239,6 +239,4 @@ def test_it_learns_on_the_device_as_in_pytorch(name: str, tmp_path: Path) -> Non
     graph, images, _ = converted(name, ".pt2", tmp_path)
     int8 = quantize_model(graph, images, Choices())
     assert_learned_alike(int8, tmp_path)
-    whole = everything(int8).graph
-    for errors, least in (("fp32", 0.999), ("int8", 0.95)):
-        assert min(cosines(whole, errors).values()) > least
+    assert_as_autograd(everything(int8).graph, 0.95)
