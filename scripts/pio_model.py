@@ -65,9 +65,9 @@ def model_folder() -> Path:
 
 
 def choices(header: Path) -> list[tuple[str, str]]:
-    """What conversion chose for the kernels: MODEL_.. as MICROTRAIN_.. (firmware/src/kernels/choices.h)."""
+    """What conversion chose for the kernels: MODEL_.. as MICROTRAIN_.. (kernels/choices.h)."""
     found = re.findall(
-        r"^#define MODEL_(CHECKPOINTS|EXTERNAL|FIXED|WINDOWS) (\w+)$",
+        r"^#define MODEL_(CHECKPOINTS|EXTERNAL|FIXED|TFLITE|WINDOWS) (\w+)$",
         header.read_text(encoding="utf-8"),
         re.MULTILINE,
     )

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.base.plan import FIXED, FLOAT, TFLITE
 from microtrain.convert.ops import conv_structs, pool
+from microtrain.convert.ops.conv_constants import words_of
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference.hostlib import HostLib
 from microtrain.convert.reference.kernels import (
@@ -25,7 +27,6 @@ from microtrain.convert.reference.kernels import (
     Trained,
     lean_of,
 )
-from microtrain.convert.reference.proofs import fixed_words, multiplier_words
 
 CANARY = 0xA5
 
@@ -98,7 +99,7 @@ class Split:
 def bias_struct(b: Bias, delta: Array, unit: np.float32 | None) -> conv_structs.TrainedBias:
     """unit: start values are lean, and the scaling is made of this"""
     start = {"base": b.base, "qas": b.qas} if unit is None else {"lean": lean_of(b.base, b.m), "unit": unit}
-    words = multiplier_words(b.m, 0)
+    words = words_of(b.m, 0, FLOAT)
     return conv_structs.TrainedBias(delta=delta, m=words, limit=b.limit, id=b.tensor_id, **start)
 
 
@@ -107,7 +108,7 @@ def error_struct(e: Error) -> hostlib.ErrorS8:
 
 
 def clamp_struct(c: Clamp) -> hostlib.Clamp:
-    words = None if c.m is None else multiplier_words(c.m, 0)
+    words = None if c.m is None else words_of(c.m, 0, FLOAT)
     return hostlib.Clamp(mask=pack_mask(c.mask), m=words)
 
 
@@ -123,7 +124,8 @@ class Twin:
 
     def conv(self, p: Conv) -> conv_structs.Conv2d:
         struct = conv_structs.conv2d_struct(p.x, p.y, p.window, p.x_zero, p.y_zero, p.guard)
-        struct.m = fixed_words(p.m) if p.fixed else multiplier_words(p.m, p.y_zero)
+        struct.m = words_of(p.m, p.y_zero, FIXED if p.fixed else FLOAT if p.fine is None else TFLITE)
+        struct.fine = p.fine
         return struct
 
     def scratch(self, guard: Guarded, kernel: str, *args: Any) -> Array:

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from math import floor
 from pathlib import Path
 
-import kernel_arm
-import kernel_cases
 import numpy as np
 import pytest
 from conftest import EXAMPLE, ROOT, build_example
-from kernel_twins import Split, Twin
+from kernel_twins import Twin
 from networks import random_network, residual_network
 from planting import KERNELS, planted
+from rounding_cases import BUILDS, CORES, arm_twin, built, check_dense, check_depthwise
 from test_bit_exact import learn
 from test_executor import partly_trained, run_both
 
 from microtrain.base.errors import Error
+from microtrain.base.plan import FIXED
 from microtrain.convert.emit.code import generate
 from microtrain.convert.emit.header import API_VERSION
 from microtrain.convert.export import model as library
-from microtrain.convert.ir import Window
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import host
 from microtrain.convert.reference import hostlib
-from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.kernels import Conv
 from microtrain.convert.reference.numeric import (
     MULTIPLIER_BITS,
@@ -41,8 +38,7 @@ from microtrain.convert.reference.numeric import (
 from microtrain.convert.reference.proofs import fixed_words, multipliers_of
 from microtrain.device.link import EmulatorPort, ProgramPort
 
-FIXED = "-O2 -DMICROTRAIN_FIXED=1"
-CORES = ("cortex-m7", "cortex-m4")
+LEVEL = "-O2 -DMICROTRAIN_FIXED=1"
 STEPS = 40
 
 
@@ -81,67 +77,32 @@ def test_it_is_another_arithmetic() -> None:
     assert requantize(sums, m).tolist() == [[0, 2]]
 
 
-QUICK = ("gcc", "cortex-m7")
-BUILDS = [
-    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
-    for name in ("gcc", "clang", "gcc -O3 -march=native", *CORES)
-]
-
-
 @pytest.fixture(scope="module", params=BUILDS)
-def twin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
-    compiler, _, flags = request.param.partition(" ")
-    if compiler in CORES:
-        pytest.importorskip("unicorn", reason="Unicorn is not installed")
-        yield arm_twin(tmp_path_factory.mktemp(compiler), compiler)
-        return
-    if shutil.which(compiler) is None:
-        pytest.skip(f"{compiler} is not installed")
-    yield Twin(host.bound(hostlib.build(compiler, level=f"{FIXED} {flags}")))
+def twin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Twin:
+    return built(request.param, LEVEL, tmp_path_factory.mktemp("kernels"))
 
 
-def arm_twin(folder: Path, cpu: str, kernels: Path = KERNELS) -> Twin:
-    if shutil.which("arm-none-eabi-gcc") is None:
-        pytest.skip("arm-none-eabi-gcc is not installed")
-    lib = kernel_arm.ArmLib(kernel_arm.build(folder, FIXED, cpu, kernels), cpu=cpu)
-    return Twin(lib)  # type: ignore[arg-type]
-
-
-def check_layer(twin: Twin, op: str, side: int, window: Window, mask: bool, trained: int) -> None:
-    """A layer of 23 channels with multipliers of all kinds, and sums as large as int32 lets them be."""
-    rng = np.random.default_rng(side)
-    shape = (side, side, 23)
-    y = (*window.outputs(side, side), 23)
-    p = Conv(shape, y, window, -7, -128 + side, multipliers(side, 23), 4, fixed=True)
-    taps = (23, window.kh, window.kw) + ((23,) if op == "conv2d" else ())
-    x, w = kernel_cases.draw_s8(rng, shape), rng.integers(-127, 128, taps, dtype=np.int8)
-    b = rng.integers(-9999, 9999, 23, dtype=np.int32)
-    b[[3, 11]] = 2**31 - 1 - 2**25, -(2**31) + 2**25
-    got, bits = twin.forward(op, p, x, w, b, Split(tuple(range(trained)), 23), mask)
-    want, want_bits = getattr(reference, f"{op}_fwd")(p, x, w, b)
-    np.testing.assert_array_equal(got, want)
-    kernel_cases.same_mask(bits, want_bits)
+def fixed(p: Conv) -> Conv:
+    """Multipliers of all kinds."""
+    return replace(p, m=multipliers(p.x[0], p.y[2]), fixed=True)
 
 
 @pytest.mark.parametrize("side", [2, 4, 8, 21])
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("trained", [0, 9, 23])
 def test_dense_layers(twin: Twin, side: int, mask: bool, trained: int) -> None:
-    check_layer(twin, "conv2d", side, Window(1, 1), mask, trained)
-    check_layer(twin, "conv2d", side, Window(3, 3, 2, 2, 1, 1), mask, trained)
+    check_dense(twin, side, mask, trained, fixed)
 
 
 @pytest.mark.parametrize("side", [3, 8, 21, 40])
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_depthwise_layers(twin: Twin, side: int, mask: bool, stride: int) -> None:
-    for kernel in (3, 5):
-        window = Window(kernel, kernel, stride, stride, kernel // 2, kernel // 2)
-        check_layer(twin, "dwconv2d", side, window, mask, 0)
+    check_depthwise(twin, side, mask, stride, fixed)
 
 
 FAULTS = {
-    "half down": ("chip.h", "(offset - (int64_t)acc * word)", "(offset - 1 - (int64_t)acc * word)"),
+    "half down": ("requantize.h", "(offset - (int64_t)acc * m.word)", "(offset - 1 - (int64_t)acc * m.word)"),
     "half down on the chip": ("dense_armv7em.S", "smmls   \\r, \\r, r0, r6", "smmlsr  \\r, \\r, r0, r6"),
     "by a float on the chip": ("dwconv2d.c", "KERNELS_DSP && !MICROTRAIN_FIXED", "KERNELS_DSP"),
 }
@@ -154,29 +115,29 @@ def test_a_planted_wrong_rounding_is_noticed(tmp_path: Path, fault: str) -> None
     kernels = planted(tmp_path / "src/kernels", FAULTS[fault])
     if "chip" in fault:
         pytest.importorskip("unicorn", reason="Unicorn is not installed")
-        twin = arm_twin(tmp_path, CORES[0], kernels)
+        twin = arm_twin(tmp_path, LEVEL, CORES[0], kernels)
     else:
-        twin = Twin(host.bound(hostlib.build(kernels=kernels, cache=tmp_path, level=FIXED)))
+        twin = Twin(host.bound(hostlib.build(kernels=kernels, cache=tmp_path, level=LEVEL)))
     with pytest.raises(AssertionError, match="Arrays are not equal"):
         for side in (8, 21, 40):
-            test_dense_layers(twin, side, False, 0)
-            test_depthwise_layers(twin, side, False, 1)
+            check_dense(twin, side, False, 0, fixed)
+            check_depthwise(twin, side, False, 1, fixed)
 
 
 @pytest.mark.parametrize("fraction_bits", [0, 4])
 def test_a_network_learns_in_c_what_it_learns_in_numpy(tmp_path: Path, fraction_bits: int) -> None:
-    compiled = partly_trained(residual_network().replace(fixed=True), fraction_bits)
+    compiled = partly_trained(residual_network().replace(requantize=FIXED), fraction_bits)
     run_both(compiled, NativeModel(generate(compiled, "a test"), tmp_path), 12)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_networks(tmp_path: Path, seed: int) -> None:
-    compiled = partly_trained(random_network(seed).replace(fixed=True), (0, 4, 8)[seed % 3])
+    compiled = partly_trained(random_network(seed).replace(requantize=FIXED), (0, 4, 8)[seed % 3])
     run_both(compiled, NativeModel(generate(compiled, "a test"), tmp_path), 4)
 
 
 def test_kernels_of_the_other_arithmetic_are_refused(tmp_path: Path) -> None:
-    compiled = partly_trained(residual_network().replace(fixed=True), 0)
+    compiled = partly_trained(residual_network().replace(requantize=FIXED), 0)
     for name, text in generate(compiled, "a test").files.items():
         (tmp_path / name).write_text(text)
     include = [f"-I{ROOT / 'firmware/include'}", f"-I{tmp_path}"]
@@ -184,7 +145,7 @@ def test_kernels_of_the_other_arithmetic_are_refused(tmp_path: Path) -> None:
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refused.returncode and "converted with --requantize fixed" in refused.stderr
     subprocess.run([*command, "-DMICROTRAIN_FIXED=1"], check=True)
-    with pytest.raises(Error, match="without --requantize fixed"):
+    with pytest.raises(Error, match="with --requantize float"):
         library.read(tmp_path, API_VERSION)
 
 

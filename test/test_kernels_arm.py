@@ -16,6 +16,7 @@ from kernel_twins import Twin
 from planting import planted
 
 from microtrain.convert.ir import Window
+from microtrain.convert.ops.conv_constants import words_of
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.kernels import Conv, Error
 from microtrain.convert.reference.proofs import multiplier_words
@@ -454,11 +455,11 @@ def test_a_planted_fault_of_a_training_step_is_noticed(tmp_path: Path, fault: st
 def test_a_wrong_integer_is_noticed(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
     """The words do reach the kernels: integers that are a thousandth too large make other outputs."""
 
-    def wrong(m: np.ndarray, zero: int) -> np.ndarray:
-        words = multiplier_words(m, zero)
+    def wrong(m: np.ndarray, zero: int, requantize: str) -> np.ndarray:
+        words = words_of(m, zero, requantize)
         return np.where(words < 0, words + words // 1000, words)
 
-    monkeypatch.setattr(kernel_twins, "multiplier_words", wrong)
+    monkeypatch.setattr(kernel_twins, "words_of", wrong)
     with pytest.raises(AssertionError):
         test_integers_and_floats_in_one_depthwise_layer(twin, 3, False)
     with pytest.raises(AssertionError):

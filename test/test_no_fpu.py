@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -60,7 +59,6 @@ int main(void)
 
 def checked(folder: Path, header: str) -> subprocess.CompletedProcess[str]:
     (folder / "chip.h").write_text(header)
-    shutil.copy(FIRMWARE / "src/kernels/choices.h", folder)
     (folder / "main.c").write_text(PROGRAM)
     flags = [
         "-std=c11",

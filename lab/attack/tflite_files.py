@@ -239,6 +239,28 @@ class Int8:
         self.x, self.shape = flat, (features,)
         return self.dense(c, y, act)
 
+    def map(
+        self,
+        kind: str,
+        y: tuple[float, int],
+        table: str = "",
+        shape: Sequence[int] | None = None,
+        **options: Any,
+    ) -> Int8:
+        """An operator of the one tensor, whose shape it keeps where none is given."""
+        self.shape = tuple(shape or self.shape)
+        made = self.w.tensor(kind.lower(), (1, *self.shape), scale=(y[0],), zero=(y[1],))
+        self.w.op(kind, (self.x,), (made,), table, **options)
+        self.x, self.scale, self.zero = made, y[0], y[1]
+        return self
+
+    def times(self, other: int, y: tuple[float, int]) -> Int8:
+        """The product with another tensor of that shape."""
+        made = self.w.tensor("product", (1, *self.shape), scale=(y[0],), zero=(y[1],))
+        self.w.op("MUL", (other, self.x), (made,), "MulOptions")
+        self.x, self.scale, self.zero = made, y[0], y[1]
+        return self
+
     zero: int = -128  # of what a RESHAPE reads
 
     def mean(self, y: tuple[float, int]) -> Int8:

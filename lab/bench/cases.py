@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
+from microtrain.base.plan import FIXED, FLOAT
+
 CLASSES = 10
 BUDGET_KB = 128
 BEST = f"best-{BUDGET_KB}"
@@ -25,7 +27,6 @@ GENERIC = ("head-only", "bias-only", "last-6", BEST)
 BAR = ("mcunet-49kb", "mcunet-99kb", "proxyless-98kb", "mbv2-99kb")
 BAR_BITS = (4, 8)
 CODED = "mcunet-49kb"  # with weights in fewer bits too, and in fixed point
-FLOAT, FIXED = "float", "fixed"
 # All-in SRAM that recomputation reaches, by scheme and fraction bits.
 TIGHT_KB = {
     ("mcunet-49kb", 0): 63,

@@ -22,6 +22,7 @@ from microtrain.convert.emit.firmware_flash import ARRIVING, FILE, MOVING, ROWS,
 from microtrain.convert.emit.windows import WAYS
 from microtrain.convert.ops import TABLE
 from microtrain.convert.pipeline import ALL_PASSES, Compiled
+from microtrain.native.model import arithmetic
 
 from . import networks, sections
 from .firmware import flash_bytes, written
@@ -57,7 +58,8 @@ def model_bytes(generated: Path, board: str) -> int:
     machine = (f"-mcpu={core}", "-mthumb", f"-mfpu={fpu}", "-mfloat-abi=hard")
     where = (f"-I{ROOT / 'firmware/include'}", f"-I{generated}")
     source = generated / "model.c"
-    done = run(["arm-none-eabi-gcc", *machine, *FLAGS, *where, "-c", str(source), "-o", str(target)])
+    flags = (*machine, *FLAGS, *arithmetic(generated), *where)
+    done = run(["arm-none-eabi-gcc", *flags, "-c", str(source), "-o", str(target)])
     if done.returncode:
         raise Error(f"model.c of {generated.name} does not compile: {done.stderr[:500]}")
     return sections.loaded_bytes(target)
@@ -132,6 +134,7 @@ def main() -> None:
         "hop": networks.moving(example, ALL_PASSES),
         "external": networks.outside(example),
         "fleet": networks.sharing(example),
+        "tflite": networks.rounding_twice(example),
     }
     notes.write(FILE, {board: measured(board, models, more) for board in boards.names()})
     click.echo(f"wrote {FILE.relative_to(ROOT)}" if FILE.is_relative_to(ROOT) else f"wrote {FILE}")

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from lab.networks import of_open_set, with_codes
+from microtrain.base.plan import TFLITE
 from microtrain.base.sound import parse
 from microtrain.convert.emit import tables
 from microtrain.convert.frontends.module import LoadedModel, load_model
@@ -351,6 +352,11 @@ def moving(graph: Graph, passes: Passes) -> Compiled:
 def imprinting(graph: Graph) -> Compiled:
     """With statistics of features."""
     return compile_graph(graph, SCHEMES[1], CLASSES, Passes(imprint=GROUP))
+
+
+def rounding_twice(graph: Graph) -> Compiled:
+    """With sums that are rounded as TensorFlow Lite does it."""
+    return compile_graph(graph.replace(requantize=TFLITE), SCHEMES[1], CLASSES)
 
 
 def sharing(graph: Graph) -> Compiled:

@@ -18,6 +18,7 @@ from .sound import LogMel
 from .units import Units
 
 FORMAT = 1
+REQUANTIZE = FLOAT, FIXED, TFLITE = ("float", "fixed", "tflite")  # how sums of convolutions become int8
 REGRESSION, MULTILABEL = "regression", "multilabel"  # tasks that learn from targets
 TARGET_LOSSES = {"huber": REGRESSION, "squares": REGRESSION, "labels": MULTILABEL}
 GUESSES = {REGRESSION: 65535, MULTILABEL: 2}  # classes whose guessing costs as much (guard.h)
@@ -383,7 +384,7 @@ class Plan:
     imprint: Imprint | None = field(metadata=OPTIONAL)
     fleet: Fleet | None = field(metadata=OPTIONAL)
     compression: Compression | None = field(metadata=OPTIONAL)
-    requantize: Annotated[str, OneOf(("fixed",))] | None = field(metadata=OPTIONAL)
+    requantize: Annotated[str, OneOf((FIXED, TFLITE))] | None = field(metadata=OPTIONAL)
     gate: float | None = field(metadata=OPTIONAL)
     external: External | None = field(metadata=OPTIONAL)
     layers: tuple[Layer, ...]

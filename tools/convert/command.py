@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from microtrain.base.errors import Error
+from microtrain.base.plan import FLOAT, TFLITE
 from microtrain.base.progress import Bars
 from microtrain.base.terminal import console, say
 from microtrain.pictures.report import Line
@@ -28,7 +29,7 @@ from .loading import load, quantized_with_report
 from .memory import replay
 from .memory.imprint import Request, features_of
 from .ops import hop
-from .options import FIXED, NATIVE, OPEN_SET, TASKS, Wanted
+from .options import NATIVE, OPEN_SET, TASKS, Wanted
 from .outside import place_outside
 from .passes.recompute import recomputed
 from .pipeline import Compiled, Passes, Room
@@ -41,6 +42,8 @@ from .trainables import HeadStart
 from .until import ending_at
 from .writing import Model, Target, write
 
+NOT_AS_TFLITE = ", sums not rounded as TensorFlow Lite's reference kernels do: answers may differ a little"
+
 
 def run(model: Path, wanted: Wanted) -> bool:
     """Read, quantize, compile, write, and say what it costs; or only look. False: it does not fit."""
@@ -50,7 +53,7 @@ def run(model: Path, wanted: Wanted) -> bool:
         check.show(checked)
         return checked.fits
     target = target_of(wanted)
-    loaded = loaded_as(model, wanted)
+    loaded = rounded(loaded_as(model, wanted), wanted)
     classes = classes_of(loaded.graph, wanted)
     too_large = obstacles.before_calibration(loaded.graph, target.limits, classes, compresses(wanted))
     obstacles.refuse(f"{loaded.graph.name} does not fit", too_large)
@@ -58,9 +61,7 @@ def run(model: Path, wanted: Wanted) -> bool:
     compared = wanted.compared or wanted.labelled is not None
     images = images_of(loaded, wanted)
     quantized, report_files = quantized_with_report(loaded, choices, compared, wanted.labelled, images)
-    quantized = quantized.replace(
-        fixed=wanted.requantize == FIXED, gate=wanted.gate or 0.0, saves=not wanted.no_checkpoints
-    )
+    quantized = quantized.replace(gate=wanted.gate or 0.0, saves=not wanted.no_checkpoints)
     quantized = tasks.measured_by(quantized, loaded, wanted)
     compiled = compiled_for(quantized, wanted, target.limits, images)
     write(compiled, Model(model, loaded.kind, said_of(loaded, choices)), target, report_files)
@@ -71,6 +72,14 @@ def run(model: Path, wanted: Wanted) -> bool:
     if wanted.explain:
         print_waterfall(quantized, compiled, console())
     return True
+
+
+def rounded(loaded: LoadedModel, wanted: Wanted) -> LoadedModel:
+    """The model with what is to become of its sums; the library has one way alone."""
+    way = FLOAT if wanted.library else wanted.requantize or loaded.graph.requantize
+    if wanted.library and loaded.graph.requantize != FLOAT:
+        say(f"int8        scales and zero points of the file{NOT_AS_TFLITE}")
+    return replace(loaded, graph=loaded.graph.replace(requantize=way))
 
 
 def choices_of(loaded: LoadedModel, wanted: Wanted) -> Choices:
@@ -100,13 +109,22 @@ def said_of(loaded: LoadedModel, choices: Choices) -> tuple[Line, ...]:
         return ()
     taken = loaded.normal.sentence(loaded.graph.sample_shape)
     if knows_ranges(loaded.graph):
-        return (("input", taken), ("int8", "scales and zero points of the file"))
+        return (("input", taken), ("int8", f"scales and zero points of the file{_sums_of(loaded)}"))
     images = "the samples in the file" if choices.calibration is None else str(choices.calibration)
     corrected = ", biases corrected" if choices.correct else ""
     return (
         ("input", taken),
         ("int8", f"ranges by {choices.rule} over {images}{corrected}"),
     )
+
+
+def _sums_of(loaded: LoadedModel) -> str:
+    """What is said of the rounding of a quantized file, whose answers depend on it."""
+    if loaded.graph.requantize == TFLITE:
+        return ", sums rounded as TensorFlow Lite's reference kernels do"
+    if loaded.kind == "tflite":
+        return NOT_AS_TFLITE
+    return ""
 
 
 def loaded_as(model: Path, wanted: Wanted) -> LoadedModel:

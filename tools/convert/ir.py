@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from microtrain.base.errors import Error
+from microtrain.base.plan import FLOAT
 from microtrain.base.sound import LogMel
 from microtrain.base.units import Units
 from microtrain.samples.kind import told
@@ -148,6 +149,9 @@ class Source:
     rows: Shape | None = None
 
 
+ONCE, MEAN = "once", "mean"
+
+
 @dataclass(frozen=True, eq=False)
 class Layer:
     """Constants of one convolution, linear layer or head, and what of it is trained.
@@ -161,6 +165,8 @@ class Layer:
     seen          mean and deviation [c_out] that the folded batch norm gave its output in training; else None
     shares        the layer that uses its weights first in the model, itself maybe; "": no other one does.
                   What is shared stays frozen
+    sums          of a TFLite file: ONCE or MEAN, where its reference kernels do not round as those of a
+                  convolution (conv_constants.fine)
     """
 
     weight: np.ndarray
@@ -174,6 +180,7 @@ class Layer:
     rate: float = 1.0
     seen: tuple[np.ndarray, np.ndarray] | None = None
     shares: str = ""
+    sums: str = ""
 
     @property
     def depthwise(self) -> bool:
@@ -313,7 +320,8 @@ class Graph:
     gate      loss of a sample below which a training step ends there, with nothing learned; 0: none does
     outside   layers whose frozen weights lie in flash beside the chip (outside.py)
     saves     the board keeps checkpoints; else their flash may hold weights
-    fixed     convolutions are requantized in fixed point (numeric.fixed_outputs), not in float32
+    requantize  how sums of convolutions become int8: in float32, in fixed point (numeric.fixed_outputs), or
+                as TensorFlow Lite's reference kernels do (reference/tflite.py)
     ending    op at the end of the network that was left out, as a loss applies it: "softmax", say; ""
     hop       rows by which a window moves on, keeping the others (ops/hop.py); 0: each comes whole
     centre    of an open set: that of embeddings, in 16ths of stored units (ops/prototypes.py); (): none
@@ -339,7 +347,7 @@ class Graph:
     fleet: int = 0
     compression: Compression | None = None
     saves: bool = True
-    fixed: bool = False
+    requantize: str = FLOAT
     gate: float = 0.0
     outside: tuple[str, ...] = ()
 

@@ -12,7 +12,7 @@ import click
 from microtrain.base import paths
 from microtrain.base.errors import Error, short
 from microtrain.base.options import Number, option
-from microtrain.base.plan import MULTILABEL, REGRESSION
+from microtrain.base.plan import MULTILABEL, REGRESSION, REQUANTIZE
 
 from . import boards, defaults
 from .mean_std import both, mean_option, std_option
@@ -27,12 +27,10 @@ if TYPE_CHECKING:
 ROW_MAX = 99_999  # of a head that rows are taken from
 PART_MAX = 64  # values that share a byte (PRODUCT_CODE_PART_MAX)
 NATIVE = "native"
-FIXED = "fixed"
 ANOMALY = "anomaly"
 OPEN_SET = "open-set"
 TASKS = ("classify", ANOMALY, REGRESSION, MULTILABEL, OPEN_SET)
 FEATURES, OUTPUT = EMBEDDINGS = ("features", "output")
-REQUANTIZE = ("float", FIXED)
 LOSSES = {"huber": "huber", "mse": "squares"}  # of a regression, and what a scheme calls them
 
 
@@ -199,13 +197,12 @@ class Wanted:
         help="Of frozen layers in flash: 4 in all of them, chosen on calibration samples; auto: 4 in "
         "as many as hardly change what the model answers.",
     )
-    requantize: str = option(
+    requantize: str | None = option(
         "--requantize",
         type=click.Choice(REQUANTIZE),
-        default=REQUANTIZE[0],
-        show_default=True,
-        help="How sums of convolutions become int8: by a float32 multiplier, or by an integer "
-        "one, which takes fewer instructions and rounds a little differently.",
+        help="How sums of convolutions become int8: by a float32 multiplier; by an integer one, which takes "
+        "fewer instructions and rounds a little differently; or as TensorFlow Lite's reference kernels do, "
+        "bit for bit, which takes more. [tflite of an int8 .tflite file, else float]",
     )
     gate: float | None = option(
         "--gate",

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from microtrain.base.plan import FLOAT
 from microtrain.base.sound import LogMel
 from microtrain.base.terminal import say
 from microtrain.samples import log_mel
@@ -24,7 +25,6 @@ from .ops.regression import measured
 from .options import (
     ANOMALY,
     FEATURES,
-    FIXED,
     LOSSES,
     MULTILABEL,
     OPEN_SET,
@@ -59,8 +59,10 @@ def refuse(wanted: Wanted) -> None:
     if wanted.task == REGRESSION and wanted.classes:
         raise ConvertError("a regression keeps the model's outputs, as their units are: leave --classes out")
     asked = wanted.replay is not None and not wanted.replay.optional
-    if wanted.library and wanted.requantize == FIXED:
-        raise ConvertError("the library requantizes in float32: leave --requantize fixed out with --library")
+    if wanted.library and wanted.requantize not in (None, FLOAT):
+        raise ConvertError(
+            f"the library requantizes in float32: leave --requantize {wanted.requantize} out with --library"
+        )
     if by_targets(wanted) and asked:
         raise ConvertError(f"records of --replay hold no targets yet: leave it out with --task {wanted.task}")
     if wanted.until and (

@@ -9,6 +9,7 @@ import numpy as np
 
 from microtrain.base.hostcc import Parts, compiled
 from microtrain.base.paths import FIRMWARE
+from microtrain.base.plan import FIXED, TFLITE
 
 HOST = Path(__file__).resolve().parent / "host.c"
 EXACT = ("-std=c11", "-ffp-contract=off", "-fPIC")  # what the numbers depend on
@@ -65,8 +66,9 @@ def compile_model(
 def arithmetic(folder: Path) -> tuple[str, ...]:
     """The flags that say how a generated model requantizes."""
     header = folder / "model.h"
-    fixed = header.is_file() and "#define MODEL_FIXED" in header.read_text(encoding="utf-8")
-    return ("-DMICROTRAIN_FIXED=1",) if fixed else ()
+    text = header.read_text(encoding="utf-8") if header.is_file() else ""
+    choices = (choice.upper() for choice in (FIXED, TFLITE))
+    return tuple(f"-DMICROTRAIN_{choice}=1" for choice in choices if f"#define MODEL_{choice} " in text)
 
 
 def compile_kernels(flags: tuple[str, ...], cc: str = "gcc", forced: Path | None = None) -> Path:

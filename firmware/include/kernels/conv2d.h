@@ -12,6 +12,7 @@
 #ifndef KERNELS_CONV2D_H
 #define KERNELS_CONV2D_H
 
+#include "kernels/choices.h"
 #include "kernels/numeric.h"
 #include "kernels/pace.h"
 
@@ -24,6 +25,10 @@ struct conv2d {
                                                          c_out * taps * 127 * 128 << guard < 2^31, where taps is the
                                                          most outputs that read one input pixel, kh * kw at most */
     const int32_t *m;                                 /* [c_out] words of s_x * s_w[c] / s_y */
+#if MICROTRAIN_TFLITE
+    const int32_t *fine; /* [c_out] s_x * s_w[c] / s_y in 30 or 31 bits, 2^29..2^31 - 1, of which m, a float, has the
+                            first 24 and the exponent; 0, or a table that is NULL: sums are rounded by m */
+#endif
 };
 
 /* The weights of a layer of which some input channels are trained (depthwise: some channels).
@@ -67,6 +72,9 @@ struct saved_input {
  *
  * x        int8   [h_in][w_in][c_in]
  * b        int32  [c_out], in units of s_x * s_w; conversion proves that no sum leaves int32
+ *                 with a fine multiplier: t = sat32(2 * sum) * fine / 2^32, half up, becomes y = t / 2^shift, half away
+ *                 from zero, where shift = 126 - the exponent bits of m, less 1 where fine < 2^30, 1..22: as TensorFlow
+ *                 Lite's reference kernels have it (MultiplyByQuantizedMultiplier, internal/common.h)
  * y        int8   may not overlap x; where conv2d_fwd_in_place(p) is 1 it may begin where x begins
  * mask     bits   [h_out * w_out][mask_stride(c_out)], written unless NULL
  * scratch  conv2d_fwd_scratch(p) bytes, 4-byte aligned, contents lost

@@ -4,11 +4,15 @@
 #ifndef KERNELS_SCALE_H
 #define KERNELS_SCALE_H
 
+#include "kernels/choices.h"
 #include "kernels/numeric.h"
 
 struct scale {
     int16_t x_zero, s_zero, y_zero;
     float m; /* s_x * s_s / s_y: real value of a unit of the product, in units of y */
+#if MICROTRAIN_TFLITE
+    int32_t fine; /* the same as in struct conv2d; 0: products are rounded by m */
+#endif
 };
 
 /* y = sat8(rint((float)((x - x_zero) * (s - s_zero)) * m) + y_zero), the product rounded to float32.

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "choices.h"
+#include "kernels/choices.h"
 #include "kernels/numeric.h"
 
 #undef ALWAYS_INLINE /* Zephyr's headers have one */
@@ -40,14 +40,14 @@
 #endif
 
 /* A host with AVX2 whose outputs are rounded in float32. */
-#if defined(__AVX2__) && !KERNELS_NO_FPU && !MICROTRAIN_FIXED
+#if defined(__AVX2__) && !KERNELS_NO_FPU && !MICROTRAIN_FIXED && !MICROTRAIN_TFLITE
 #define KERNELS_AVX2 1
 #else
 #define KERNELS_AVX2 0
 #endif
 
-#if MICROTRAIN_FIXED && KERNELS_MVE
-#error "Kernels for Helium requantize in float32: convert without --requantize fixed."
+#if (MICROTRAIN_FIXED || MICROTRAIN_TFLITE) && KERNELS_MVE
+#error "Kernels for Helium requantize in float32: convert with --requantize float."
 #endif
 
 ALWAYS_INLINE uint32_t round_up4(uint32_t n)
@@ -271,18 +271,5 @@ ALWAYS_INLINE float32x4_t multipliers_of_four(int32x4_t words)
     return vreinterpretq_f32_s32(vpselq_s32(vreinterpretq_s32_f32(m), words, vcmpltq_n_s32(words, 0)));
 }
 #endif
-
-/* The requantized sum, zero point added, before saturation; limited far beyond +-255, where every output is saturated
- * whatever the zero point. m is finite, so the product is a number. */
-ALWAYS_INLINE int32_t requantize_wide(int32_t acc, int32_t word, int32_t zero)
-{
-#if KERNELS_NO_FPU || MICROTRAIN_FIXED
-    if (word < 0) {
-        int64_t offset = (int64_t)((uint64_t)(int64_t)multiplier_offset(zero) << 32);
-        return (int32_t)((offset - (int64_t)acc * word) >> (32 + MULTIPLIER_FRACTION));
-    }
-#endif
-    return round_product(acc, multiplier_of(word)) + zero;
-}
 
 #endif

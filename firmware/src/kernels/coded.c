@@ -43,7 +43,7 @@ static struct coding coding_of(const struct conv2d *p, const struct coded_weight
 {
     struct coding c = {.p = p, .w = w, .k = (uint32_t)p->kh * p->kw * p->c_in};
     c.pixels = (uint32_t)p->h_out * p->w_out;
-    c.at_once = KERNELS_DSP && !KERNELS_MVE && c.pixels >= FEW_LANES && c.k >= 4;
+    c.at_once = can_put(p) && !KERNELS_MVE && c.pixels >= FEW_LANES && c.k >= 4;
     c.lanes = most_lanes(c.pixels, c.k);
     uint32_t fit = TILES_BYTES / tile_bytes(c.k, c.lanes), spans = (c.pixels + c.lanes - 1) / c.lanes;
     c.tiles = least(least(fit ? fit : 1, spans), TILES);
@@ -136,7 +136,8 @@ static void put_sums(const struct coding *c, const struct span *at, const int32_
         int8_t *to = y + pixel * p->c_out + o;
         uint8_t *byte = mask ? mask + pixel * mask_stride(p->c_out) + o / 8 : NULL;
         for (uint32_t i = 0; i < n; i++) {
-            int32_t v = requantize_wide(sums[i * at->lanes + lane], p->m[o + i], p->y_zero), q = saturate8(v);
+            int32_t v = requantize_wide(sums[i * at->lanes + lane], multiplier_at(p, o + i), p->y_zero),
+                    q = saturate8(v);
             to[i] = (int8_t)q;
             bits |= v == q ? 1u << i : 0;
         }
@@ -152,7 +153,8 @@ static void put_rows(const struct coding *c, const struct span *at, int16_t *til
 {
 #if KERNELS_DSP && !KERNELS_MVE
     const struct conv2d *p = c->p;
-    struct dot_put put = {.offset = multiplier_offset(p->y_zero), .c = p->c_out, .m = p->m + o, .from = b + o};
+    struct dot_put put = {.offset = put_offset(p->y_zero), .c = p->c_out, .m = p->m + o, .from = b + o};
+    TELL_FINE(put, p);
     put.y = y + at->first * p->c_out + o;
     if (bits) {
         put.bits = bits;

@@ -60,13 +60,13 @@ static uint32_t block_bytes(const struct conv2d *p)
     return k > sums ? k : sums;
 }
 
-/* Requantizes n sums, `lanes` apart. Returns their mask bits. */
-ALWAYS_INLINE uint32_t put_outputs(const int32_t *sums, uint32_t lanes, const int32_t *m, int32_t zero, uint32_t n,
+/* Requantizes n sums, `lanes` apart, of channels from o on. Returns their mask bits. */
+ALWAYS_INLINE uint32_t put_outputs(const struct conv2d *p, const int32_t *sums, uint32_t lanes, uint32_t o, uint32_t n,
                                    int8_t *y)
 {
     uint32_t bits = 0;
     for (uint32_t j = 0, bit = 1; j < n; j++, bit <<= 1) {
-        int32_t v = requantize_wide(sums[j * lanes], m[j], zero), q = saturate8(v);
+        int32_t v = requantize_wide(sums[j * lanes], multiplier_at(p, o + j), p->y_zero), q = saturate8(v);
         y[j] = (int8_t)q;
         bits |= v == q ? bit : 0;
     }
@@ -195,14 +195,14 @@ static void pack_pixels(const struct conv2d *p, const int8_t *x, const struct pa
     }
 }
 
-/* One lane's outputs of n channels, and their mask unless NULL. */
-static void put_lane(const int32_t *sums, uint32_t lanes, const int32_t *m, int32_t zero, uint32_t n, int8_t *y,
+/* One lane's outputs of n channels from o on, and their mask unless NULL. */
+static void put_lane(const struct conv2d *p, const int32_t *sums, uint32_t lanes, uint32_t o, uint32_t n, int8_t *y,
                      uint8_t *mask)
 {
     for (uint32_t i = 0; i < n; i += 8) {
         const int32_t *from = sums + i * lanes;
-        uint32_t bits = n - i < 8 ? put_outputs(from, lanes, m + i, zero, n - i, y + i)
-                                  : put_outputs(from, lanes, m + i, zero, 8, y + i);
+        uint32_t bits =
+            n - i < 8 ? put_outputs(p, from, lanes, o + i, n - i, y + i) : put_outputs(p, from, lanes, o + i, 8, y + i);
         if (mask) {
             mask[i / 8] = (uint8_t)bits;
         }
@@ -217,7 +217,7 @@ NEVER_INLINE void put_lanes(const struct conv2d *p, const struct outputs *out, u
     uint32_t stride = mask_stride(p->c_out);
     uint8_t *bits = mask ? mask + at->first * stride + o / 8 : NULL;
     for (uint32_t lane = 0; lane < at->live; lane++, y += p->c_out) {
-        put_lane(out->sums + lane, at->lanes, p->m + o, p->y_zero, n, y, bits);
+        put_lane(p, out->sums + lane, at->lanes, o, n, y, bits);
         bits = bits ? bits + stride : NULL;
     }
 }
@@ -256,7 +256,7 @@ static void put_block(const struct conv2d *p, const struct outputs *out, uint32_
     n -= done;
 #elif !KERNELS_DSP
     if (!mask && out->at.live == out->at.lanes) {
-        requantize_lanes(out->sums, out->at.lanes, p->m + o, n, p->y_zero, y, p->c_out);
+        requantize_lanes(p, out->sums, out->at.lanes, o, n, y);
         return;
     }
 #endif
@@ -264,9 +264,9 @@ static void put_block(const struct conv2d *p, const struct outputs *out, uint32_
 }
 
 /* True where put_rows() can end with this part: whole spans. */
-static int is_put_at_once(const struct outputs *out, const struct part *last)
+static int is_put_at_once(const struct conv2d *p, const struct outputs *out, const struct part *last)
 {
-    return KERNELS_DSP && out->at.live == out->at.lanes && last->k >= 4;
+    return can_put(p) && out->at.live == out->at.lanes && last->k >= 4;
 }
 
 /* Output channels o .. o + n of the span from the sums of their last part, which are requantized while they are in
@@ -279,7 +279,8 @@ ALWAYS_INLINE void put_rows(const struct conv2d *p, const struct outputs *out, c
     const struct part *last = part[1].k ? &part[1] : &part[0];
     int16_t *tile = out->tile + (both ? round_up4(part[0].k) * out->at.lanes : 0);
     const int8_t *w = last->w + o * last->k;
-    struct dot_put put = {.offset = multiplier_offset(p->y_zero), .c = p->c_out, .m = p->m + o};
+    struct dot_put put = {.offset = put_offset(p->y_zero), .c = p->c_out, .m = p->m + o};
+    TELL_FINE(put, p);
     put.y = y + out->at.first * p->c_out + o;
     put.y3 = put.y + 3 * p->c_out;
     put.from = both ? out->sums : b + o;
@@ -312,7 +313,7 @@ NEVER_INLINE void put_span(const struct conv2d *p, const struct part part[2], co
     int both = part[0].k && part[1].k;
     const struct part *first = part[0].k ? &part[0] : &part[1], *last = both ? &part[1] : first;
     const int16_t *tile = out->tile, *second = tile + round_up4(part[0].k) * out->at.lanes;
-    int at_once = is_put_at_once(out, last);
+    int at_once = is_put_at_once(p, out, last);
     uint32_t most = AT_ONCE(at_once && !both && !mask ? p->c_out : (uint32_t)BLOCK);
     for (uint32_t o = PACE_INNER(), n; o < p->c_out; o += n) {
         n = p->c_out - o < most ? p->c_out - o : most;
@@ -348,7 +349,8 @@ static void put_narrow(const struct conv2d *p, const int8_t *x, const struct par
                        uint32_t most, int16_t *scratch)
 {
     struct narrow put = {.w = part->w, .b = b, .m = p->m, .y = y, .channels = p->c_out, .c = p->c_out};
-    put.offset = multiplier_offset(p->y_zero);
+    put.offset = put_offset(p->y_zero);
+    TELL_FINE(put, p);
     for (uint32_t left = output_pixels(p), n; left; left -= n, x += n * NARROW, put.y += n * p->c_out) {
         n = left < most ? left : most;
         narrow_pack(scratch, x, n, halves_of(-p->x_zero));
@@ -398,7 +400,8 @@ static void put_plain(const struct conv2d *p, const int8_t *x, const struct part
                       struct outputs *out, int8_t *y)
 {
     uint32_t c = p->c_out, most = channels_at_once(p, part);
-    struct dot_put put = {.offset = multiplier_offset(p->y_zero), .c = c, .step = p->c_in};
+    struct dot_put put = {.offset = put_offset(p->y_zero), .c = c, .step = p->c_in};
+    TELL_FINE(put, p);
     put.groups = is_pointwise(p) && !part->order && (part->k & 3u) == 0 ? part->k / 4 : 0;
     put.minus_zero = halves_of(-p->x_zero);
     for (uint32_t o = 0, n; o < c; o += n) {
@@ -421,7 +424,8 @@ void conv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_w
     uint32_t pixels = output_pixels(p), values = lane_values(p);
 #if KERNELS_DSP
     const struct part *only = part[1].k ? &part[1] : &part[0];
-    if (!mask && only->k >= 4 && (part[0].k == 0 || part[1].k == 0) && pixels >= FEW_LANES && !PACE_IS_ON()) {
+    if (!mask && can_put(p) && only->k >= 4 && (part[0].k == 0 || part[1].k == 0) && pixels >= FEW_LANES &&
+        !PACE_IS_ON()) {
         uint32_t narrow = narrow_pixels(p, only);
         if (narrow) {
             put_narrow(p, x, only, b, y, narrow, scratch);

@@ -79,7 +79,7 @@ static void put_last(const struct conv2d *p, const struct part part[2], const st
             sums[ch - from] = sum;
         }
         uint32_t pixel = at->first + i, o = at->o + from;
-        uint32_t bits = put_outputs(sums, 1, p->m + o, p->y_zero, at->n - from, y + pixel * p->c_out + o);
+        uint32_t bits = put_outputs(p, sums, 1, o, at->n - from, y + pixel * p->c_out + o);
         if (mask) {
             mask[pixel * mask_stride(p->c_out) + o / 8] = (uint8_t)bits;
         }

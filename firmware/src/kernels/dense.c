@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packing and the micro-kernels of dense tiles: portable C, and the way to dense_armv7em.S. */
 #include "dense.h"
+#include "requantize.h"
 
 #if defined(__AVX2__)
 #include "dense_avx2.h"
@@ -241,12 +242,15 @@ void dot_rows_add(const int16_t *tile, uint32_t lanes, const int8_t *rows, uint3
 
 #if !KERNELS_DSP
 
-void requantize_lanes(const int32_t *sums, uint32_t lanes, const int32_t *m, uint32_t count, int32_t zero, int8_t *y,
-                      uint32_t c)
+void requantize_lanes(const struct conv2d *p, const int32_t *sums, uint32_t lanes, uint32_t o, uint32_t count,
+                      int8_t *y)
 {
-    for (uint32_t i = 0; i < count; i++, y++) {
+    uint32_t c = p->c_out;
+    int32_t zero = p->y_zero;
+    for (uint32_t i = o; i < o + count; i++, y++) {
+        struct multiplier m = multiplier_at(p, i);
         for (uint32_t lane = 0; lane < lanes; lane++) {
-            y[lane * c] = (int8_t)saturate8(requantize_wide(*sums++, m[i], zero));
+            y[lane * c] = (int8_t)saturate8(requantize_wide(*sums++, m, zero));
         }
     }
 }

@@ -147,11 +147,14 @@ struct dot_put {
     };
     const int32_t *from; /* bias of each row, or sums [count][lanes] to add to */
     const int32_t *m;    /* word of each row */
-    int32_t offset;      /* multiplier_offset() of their zero point */
+    int32_t offset;      /* put_offset() of their zero point */
     uint32_t c;
     uint32_t tiles; /* dot6_put(): tiles of six pixels behind this one, which follow one another; 0 by the others */
     const int8_t *w, *x;               /* of such tiles: the first row, and their first pixel */
     uint32_t step, groups, minus_zero; /* as given to pack6() */
+#if MICROTRAIN_TFLITE
+    int32_t fine; /* bytes from a word to the fine multiplier, which is there */
+#endif
 };
 
 #if KERNELS_DSP && !KERNELS_MVE
@@ -181,9 +184,9 @@ void pack4(int16_t *tile, const int8_t *rows, uint32_t step, uint32_t groups, ui
 
 #elif !KERNELS_DSP
 
-/* y[lane * c + i] = output of sums[i][lane], for `count` channels; all lanes are live. */
-void requantize_lanes(const int32_t *sums, uint32_t lanes, const int32_t *m, uint32_t count, int32_t zero, int8_t *y,
-                      uint32_t c);
+/* y[lane * c_out + i] = output of sums[i][lane], for `count` channels from o on; all lanes are live. */
+void requantize_lanes(const struct conv2d *p, const int32_t *sums, uint32_t lanes, uint32_t o, uint32_t count,
+                      int8_t *y);
 
 #endif
 

@@ -14,6 +14,7 @@
 #if defined(__ARM_FEATURE_DSP) && defined(__ARM_FP)
 
 #include "assembly.inc"
+#include "kernels/choices.h"
 
 /* Registers: r0 panels, r1 row, r2-r7 in turns four bytes of the row, two of them widened and panel words, r8-r12, lr
  * sums. init: what the first product of a lane is added to: its sum, nothing, or the bias in `lr` (six lanes) or r11
@@ -166,6 +167,36 @@
     .equ    PUT_ROWS, 28
     .equ    PUT_X, 32           /* and the step */
     .equ    PUT_GROUPS, 40      /* and minus the zero point */
+    .equ    PUT_FINE, 48
+
+/* A zero point from what put->offset is: in eighths, or twice as much. */
+#if MICROTRAIN_TFLITE
+    .equ    TO_ZERO, 1
+#else
+    .equ    TO_ZERO, 3
+#endif
+
+/* Where fine multipliers begin, seen from the words, to s5: entry of functions that end in outputs. Uses r4. */
+    .macro  keep_fine
+#if MICROTRAIN_TFLITE
+    ldr     r4, [sp, #FRAME + 36]
+    ldr     r4, [r4, #PUT_FINE]
+    vmov    s5, r4
+#endif
+    .endm
+
+/* Behind a row r4 becomes its channel's fine multiplier, r5 the shift, r6 half a unit and the zero point; or it goes to
+ * `float`, with all as it was. r0 is lost, r4 and r5 are in the frame. */
+    .macro  begin_twice float
+    vmov    r4, s5
+    str     r5, [sp, #12]
+    add     r5, r5, r4
+    ldr     r4, [r5, #-4]
+    cmp     r4, #0
+    beq.w   \float
+    mov     r5, r0
+    shift_of r5, r4, r6, r0
+    .endm
 
 /* What is the same of all kinds: the entry and PANELS_END from r0 panels, r2 values of a row and r6 where its last group
  * goes on; the way to its first row is r7. */
@@ -332,6 +363,19 @@
     smmls   \r, \r, r0, r6
     .endm
 
+    .macro  twice_output r, at:vararg
+    round_twice \r, r4, r6, r5, r0
+    ssat    \r, #8, \r
+    strb    \r, \at
+    .endm
+
+/* In eighths, limited far beyond those that saturate. */
+    .macro  twice_eighths r
+    round_twice \r, r4, r6, r5, r0
+    ssat    \r, #16, \r
+    lsl     \r, \r, #3
+    .endm
+
     .macro  float_outputs a, b
     times_multiplier \a, \b
     qadd    \a, \a, r6
@@ -419,6 +463,7 @@
     stm     sp, {r8-r12, lr}
     add     r11, r11, r3, lsl #2
     str     r11, [sp, #PUT_WORDS_END]
+    keep_fine
     b       .Lrows_\lanes
     .balign 4
 .Lfirst_\name:
@@ -429,6 +474,20 @@
 .Ldone_\name:
     ldm     sp, {r2-r7}
     ldr     r0, [r5], #4
+#if MICROTRAIN_TFLITE
+    begin_twice .Lfloat_\name
+    twice_output r9, [r2, r7]
+    twice_output r10, [r2, r7, lsl #1]
+    .if     \lanes == 6
+    twice_output r12, [r2, r7, lsl #2]
+    twice_output lr, [r3, r7, lsl #1]
+    .endif
+    round_twice r8, r4, r6, r5, r0
+    ssat    r8, #8, r8
+    round_twice r11, r4, r6, r5, r0
+    ssat    r11, #8, r11
+    ldrd    r4, r5, [sp, #8]
+#else
     cmp     r0, #0
     bge     .Lfloat_\name
     integer_output r9
@@ -457,6 +516,7 @@
     strb    r10, [r2, r7, lsl #1]
     .endif
     ssat    r11, #8, r11, asr #3
+#endif
     ldrd    r0, r6, [sp, #PUT_PANELS]
     strb    r8, [r2], #1
 .Lput_\name:
@@ -473,7 +533,10 @@
     begin_row \lanes, \init
 .Lfloat_\name:
     vmov    s2, r0
-    asr     r6, r6, #3
+    asr     r6, r6, #TO_ZERO
+#if MICROTRAIN_TFLITE
+    ldrd    r4, r5, [sp, #8]
+#endif
     float_outputs r8, r9
     float_outputs r10, r11
     .if     \lanes == 6
@@ -521,6 +584,17 @@
     ldm     sp, {r2-r7}
     ldr     r0, [r5], #4
     vmov    r6, s3
+#if MICROTRAIN_TFLITE
+    begin_twice .Lmasked_float_\lanes
+    .irp    v, r8, r9, r10, r11
+    twice_eighths \v
+    .endr
+    .if     \lanes == 6
+    twice_eighths r12
+    twice_eighths lr
+    .endif
+    ldrd    r4, r5, [sp, #8]
+#else
     cmp     r0, #0
     bge     .Lmasked_float_\lanes
     .irp    v, r8, r9, r10, r11
@@ -530,6 +604,7 @@
     integer_output r12
     integer_output lr
     .endif
+#endif
 .Lmasked_outputs_\lanes:
     add     r0, r2, r7
     masked_output r8, 0, [r2]
@@ -548,7 +623,10 @@
     ldr     pc, [sp, #PUT_NEXT]
 .Lmasked_float_\lanes:
     vmov    s2, r0
-    asr     r6, r6, #3
+    asr     r6, r6, #TO_ZERO
+#if MICROTRAIN_TFLITE
+    ldrd    r4, r5, [sp, #8]
+#endif
     float_eighths r8, r9
     float_eighths r10, r11
     .if     \lanes == 6
@@ -577,6 +655,7 @@
     stm     sp, {r8-r12, lr}
     add     r11, r11, r3, lsl #2
     str     r11, [sp, #PUT_WORDS_END]
+    keep_fine
     b.w     .Lrows_\lanes
     end     \name
     .endm

@@ -8,7 +8,7 @@
 #if defined(__ARM_FEATURE_DSP) && defined(__ARM_FP)
 
 #include "assembly.inc"
-#include "choices.h"
+#include "kernels/choices.h"
 
 /* ---- taps ------------------------------------------------------------------------------------------------------- */
 

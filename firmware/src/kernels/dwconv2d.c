@@ -41,18 +41,28 @@ static void put_tile(const struct conv2d *p, const struct tile *tile, const int3
     for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, y += p->w_out * c) {
         put_run(sums, y, &run);
     }
-#elif KERNELS_DSP && !MICROTRAIN_FIXED
+#elif KERNELS_DSP && !MICROTRAIN_FIXED && !MICROTRAIN_TFLITE
     requantize_channel(sums, &tile->runs, p->y_zero, y, c, multiplier_f32(p->m[ch]));
 #else
+    const struct multiplier m = multiplier_at(p, ch);
+#if KERNELS_DSP && MICROTRAIN_TFLITE
+    if (m.fine) {
+        const struct run_twice run = {.m = twice_of(float_of((uint32_t)m.word), m.fine, p->y_zero), .c = c};
+        for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, y += p->w_out * c) {
+            put_run_twice(sums, tile->runs.length, y, &run);
+        }
+        return;
+    }
+#endif
     for (uint32_t i = 0; i < tile->runs.count; i++, sums += tile->row, y += p->w_out * c) {
         for (uint32_t j = 0; j < tile->runs.length; j++) {
-            y[j * c] = (int8_t)saturate8(requantize_wide(sums[j], p->m[ch], p->y_zero));
+            y[j * c] = (int8_t)saturate8(requantize_wide(sums[j], m, p->y_zero));
         }
     }
 #endif
 }
 
-#if KERNELS_DSP && !KERNELS_MVE
+#if KERNELS_DSP && !MICROTRAIN_TFLITE && !KERNELS_MVE
 
 /* The same with a mask of which the channel's bit is still 0: it is set where nothing saturates. */
 NEVER_INLINE void put_tile_masked(const struct conv2d *p, const struct tile *tile, const int32_t *sums, uint32_t ch,
@@ -85,10 +95,17 @@ static void put_row_masked(const int32_t *sums, uint32_t n, const struct conv2d 
 {
     uint32_t c = p->c_out, stride = mask_stride(c), bit = 1u << (ch & 7u);
     int32_t zero = p->y_zero;
-    int32_t m = p->m[ch];
+    const struct multiplier m = multiplier_at(p, ch);
 #if KERNELS_MVE
-    put_run_masked(sums, n, y, c, bits_of_float(multiplier_of(m)), zero, mask, stride, bit);
+    put_run_masked(sums, n, y, c, bits_of_float(multiplier_of(m.word)), zero, mask, stride, bit);
 #else
+#if KERNELS_DSP && MICROTRAIN_TFLITE
+    if (m.fine) {
+        const struct run_twice run = {twice_of(float_of((uint32_t)m.word), m.fine, zero), c, mask, stride, bit};
+        put_run_twice_masked(sums, n, y, &run);
+        return;
+    }
+#endif
     for (const int32_t *end = sums + n; sums != end; sums++, y += c, mask += stride) {
         int32_t v = requantize_wide(*sums, m, zero), q = saturate8(v);
         *y = (int8_t)q;
@@ -183,7 +200,7 @@ static void put_windows(const struct front *front, const struct group *group, co
         int8_t *y = front->out.y + ch;
         at->windows.bias = b[ch];
         at->windows.word = p->m[ch];
-        if (p->m[ch] < 0) {
+        if (!MICROTRAIN_TFLITE && p->m[ch] < 0) {
             run_windows(plane, group->w[lane], y, &at->windows);
             continue;
         }

@@ -4,6 +4,7 @@
 
 #include "channel.h"
 #include "dense.h"
+#include "requantize.h"
 #include "update.h"
 
 /* Output channels that are summed at once; pixels of which the sums to the input are kept; pixels whose errors make up
@@ -99,7 +100,8 @@ static void put_outputs(const struct conv2d *p, const struct span *at, const int
         int8_t *to = y + pixel * p->c_out + first;
         uint8_t *bits = mask ? mask + pixel * mask_stride(p->c_out) : NULL;
         for (uint32_t i = 0; i < n; i++) {
-            int32_t v = requantize_wide(sums[i * at->lanes + lane], p->m[first + i], p->y_zero), q = saturate8(v);
+            int32_t v = requantize_wide(sums[i * at->lanes + lane], multiplier_at(p, first + i), p->y_zero),
+                    q = saturate8(v);
             to[i] = (int8_t)q;
             if (bits && v == q) {
                 bits[(first + i) >> 3] = (uint8_t)(bits[(first + i) >> 3] | 1u << ((first + i) & 7u));

@@ -17,8 +17,11 @@ struct narrow {
     const int32_t *b, *m;
     int8_t *y; /* of the first pixel, channel 0 */
     uint32_t channels;
-    int32_t offset; /* multiplier_offset() of the zero point */
+    int32_t offset; /* put_offset() of the zero point */
     uint32_t c;     /* bytes from pixel to pixel */
+#if MICROTRAIN_TFLITE
+    int32_t fine; /* as in struct dot_put */
+#endif
 };
 
 /* to[pixel][NARROW] = x - zero as narrow_put() reads it; an even number of pixels. minus_zero: halves_of(). */

@@ -7,6 +7,7 @@
 #if defined(__ARM_FEATURE_DSP) && defined(__ARM_FP)
 
 #include "assembly.inc"
+#include "kernels/choices.h"
 
 /* void narrow_pack(int16_t *to, const int8_t *x, uint32_t pixels, uint32_t minus_zero)
  *
@@ -37,7 +38,14 @@
     .equ    END, 4
     .equ    ROW, 8              /* weights, bias, word, y and how many are left */
     .equ    OFFSET, 28          /* and c */
-    .equ    FRAME, 36           /* 9 registers and this: a multiple of 8 */
+    .equ    SHIFT, 36           /* of a row's fine multiplier; with it the frame is 8 larger */
+#if MICROTRAIN_TFLITE
+    .equ    FRAME, 44           /* 9 registers and this: a multiple of 8 */
+    .equ    TO_ZERO, 1          /* from what put->offset is */
+#else
+    .equ    FRAME, 36
+    .equ    TO_ZERO, 3
+#endif
 
 /* Two pixels, their sums in r8 and r9: what a sum waits for stands between the products of the other. */
     .macro  two_integers
@@ -57,6 +65,28 @@
     smmls   r9, r9, r1, r2
     strb    r8, [r3]
     ssat    r9, #8, r9, asr #3
+    strb    r9, [r3, lr]
+    add     r3, r3, lr, lsl #1
+    .endm
+
+    .macro  two_twice
+    ldm     r0!, {r8-r11}
+    smlad   r8, r8, r4, r12
+    smlad   r8, r9, r5, r8
+    smlad   r8, r10, r6, r8
+    smlad   r8, r11, r7, r8
+    ldm     r0!, {r9-r11}
+    smlad   r9, r9, r4, r12
+    smlad   r9, r10, r5, r9
+    ldr     r10, [r0], #4
+    smlad   r9, r11, r6, r9
+    ldr     r11, [sp, #SHIFT]
+    smlad   r9, r10, r7, r9
+    round_twice r8, r1, r2, r11, r10
+    ssat    r8, #8, r8
+    strb    r8, [r3]
+    round_twice r9, r1, r2, r11, r10
+    ssat    r9, #8, r9
     strb    r9, [r3, lr]
     add     r3, r3, lr, lsl #1
     .endm
@@ -101,6 +131,9 @@
     add     r1, r0, r1, lsl #4
     strd    r0, r1, [sp, #PIXELS]
     ldm     r2, {r4-r10}
+#if MICROTRAIN_TFLITE
+    vldr    s5, [r2, #28]
+#endif
     strd    r9, r10, [sp, #OFFSET]
     add     r12, sp, #ROW
     mov     lr, r10
@@ -109,6 +142,12 @@
     ldr     r9, [r4, #-4]
     ldr     r10, [r5], #4
     ldr     r1, [r6], #4
+#if MICROTRAIN_TFLITE
+    vmov    r2, s5
+    add     r3, r6, r2
+    ldr     r2, [r3, #-4]
+    vmov    s6, r2
+#endif
     mov     r3, r7
     add     r7, r7, #1
     stm     r12, {r4-r8}
@@ -119,9 +158,19 @@
     ldr     r0, [sp, #PIXELS]
     ldr     r2, [sp, #OFFSET]
     mov     r12, r10
+#if MICROTRAIN_TFLITE
+    vmov    r8, s6
+    cmp     r8, #0
+    beq     .Lfloat_row
+    shift_of r1, r8, r2, r9
+    str     r1, [sp, #SHIFT]
+    mov     r1, r8
+    narrow_pixels two_twice
+#else
     cmp     r1, #0
     bge     .Lfloat_row
     narrow_pixels two_integers
+#endif
 .Lrow_done:
     add     r12, sp, #ROW
     ldm     r12, {r4-r8}
@@ -131,7 +180,7 @@
     pop     {r4-r11, pc}
 .Lfloat_row:
     vmov    s2, r1
-    asr     r2, r2, #3
+    asr     r2, r2, #TO_ZERO
     narrow_pixels two_floats
     b       .Lrow_done
     end     narrow_put

@@ -28,6 +28,15 @@ static struct range windows_over(int32_t at, int32_t kernel, int32_t stride, int
     return (struct range){begin, last > size ? size : last};
 }
 
+ALWAYS_INLINE int32_t average(int32_t sum, int32_t count)
+{
+#if MICROTRAIN_TFLITE
+    return (sum + (sum < 0 ? -(count / 2) : count / 2)) / count;
+#else
+    return (int32_t)rintf((float)sum / (float)count);
+#endif
+}
+
 void avgpool_fwd_s8(const struct pool *p, const int8_t *x, int8_t *y)
 {
     int32_t taps = p->kh * p->kw;
@@ -43,7 +52,7 @@ void avgpool_fwd_s8(const struct pool *p, const int8_t *x, int8_t *y)
                     }
                 }
                 sum += (taps - seen) * p->x_zero;
-                *y++ = (int8_t)rintf((float)sum / (float)taps);
+                *y++ = (int8_t)average(sum, taps);
             }
         }
     }

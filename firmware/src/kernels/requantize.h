@@ -1,11 +1,126 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From sums to int8 on Armv7E-M: requantize_armv7em.S. Portable C has the same in channel.h and in the kernels. */
+/* From sums to int8: of one output, and what requantize_armv7em.S has for many. */
 #ifndef KERNELS_REQUANTIZE_H
 #define KERNELS_REQUANTIZE_H
 
 #include "chip.h"
+#include "kernels/conv2d.h"
 
 struct runs; /* planes.h */
+
+/* What a convolution's sums of one channel are multiplied with. */
+struct multiplier {
+    int32_t word;
+#if MICROTRAIN_TFLITE
+    int32_t fine; /* 0: none */
+#endif
+};
+
+ALWAYS_INLINE struct multiplier multiplier_at(const struct conv2d *p, uint32_t ch)
+{
+    struct multiplier m = {.word = p->m[ch]};
+#if MICROTRAIN_TFLITE
+    m.fine = p->fine ? p->fine[ch] : 0;
+#endif
+    return m;
+}
+
+#if MICROTRAIN_TFLITE
+
+/* acc * fine / 2^31, half up; acc is limited to what 31 bits hold. */
+ALWAYS_INLINE int32_t doubling_high(int32_t acc, int32_t fine)
+{
+#if KERNELS_DSP
+    int32_t r;
+    __asm__("qadd %0, %1, %1\n\tsmmulr %0, %0, %2" : "=&r"(r) : "r"(acc), "r"(fine));
+    return r;
+#else
+    int64_t twice = 2 * (int64_t)acc;
+    twice = twice > INT32_MAX ? INT32_MAX : twice < INT32_MIN ? INT32_MIN : twice;
+    return (int32_t)((twice * fine + ((int64_t)1 << 31)) >> 32);
+#endif
+}
+
+/* Both roundings of a multiplier with a fine one: half up, then half away from zero, and what is added in between. */
+struct twice {
+    int32_t fine;
+    uint32_t shift;
+    int32_t offset; /* half a unit, and the zero point */
+};
+
+ALWAYS_INLINE struct twice twice_of(float m, int32_t fine, int32_t zero)
+{
+    uint32_t bits, shift;
+    memcpy(&bits, &m, sizeof bits);
+    shift = 126u - (bits >> 23) - (fine < 1 << 30);
+    return (struct twice){fine, shift, (2 * zero + 1) * (1 << (shift - 1))};
+}
+
+/* The output, before saturation. */
+ALWAYS_INLINE int32_t round_twice(int32_t acc, struct twice m)
+{
+    int32_t t = doubling_high(acc, m.fine);
+    return (t + (t >> 31) + m.offset) >> m.shift;
+}
+
+#endif
+
+/* The requantized sum, zero point added, before saturation; limited far beyond +-255, where every output is saturated
+ * whatever the zero point. m is finite, so the product is a number. */
+ALWAYS_INLINE int32_t requantize_wide(int32_t acc, struct multiplier m, int32_t zero)
+{
+#if MICROTRAIN_TFLITE
+    if (m.fine) {
+        return round_twice(acc, twice_of(float_of((uint32_t)m.word), m.fine, zero));
+    }
+#endif
+#if KERNELS_NO_FPU || MICROTRAIN_FIXED
+    if (m.word < 0) {
+        int64_t offset = (int64_t)((uint64_t)(int64_t)multiplier_offset(zero) << 32);
+        return (int32_t)((offset - (int64_t)acc * m.word) >> (32 + MULTIPLIER_FRACTION));
+    }
+#endif
+    return round_product(acc, multiplier_of(m.word)) + zero;
+}
+
+/* True where Armv7E-M's assembly makes outputs while their sums are in registers. */
+ALWAYS_INLINE int can_put(const struct conv2d *p)
+{
+#if MICROTRAIN_TFLITE
+    return KERNELS_DSP && p->fine;
+#else
+    (void)p;
+    return KERNELS_DSP;
+#endif
+}
+
+#if MICROTRAIN_TFLITE
+#define TELL_FINE(put, p) ((put).fine = (int32_t)((intptr_t)(p)->fine - (intptr_t)(p)->m))
+#else
+#define TELL_FINE(put, p) ((void)0)
+#endif
+
+/* What it wants to know of a zero point. */
+ALWAYS_INLINE int32_t put_offset(int32_t zero)
+{
+    return MICROTRAIN_TFLITE ? 2 * zero + 1 : multiplier_offset(zero);
+}
+
+#if KERNELS_DSP && MICROTRAIN_TFLITE
+
+/* Outputs of one channel; the order is that of twice_armv7em.S. */
+struct run_twice {
+    struct twice m;
+    uint32_t c;
+    uint8_t *mask; /* of the masked one, and from a pixel to the next */
+    uint32_t stride, bit;
+};
+
+/* y[i * c] = output of sums[i], n not 0, and with a mask, whose bit is set where nothing saturates. */
+void put_run_twice(const int32_t *sums, uint32_t n, int8_t *y, const struct run_twice *at);
+void put_run_twice_masked(const int32_t *sums, uint32_t n, int8_t *y, const struct run_twice *at);
+
+#endif
 
 #if KERNELS_DSP
 

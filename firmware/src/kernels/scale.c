@@ -4,11 +4,23 @@
 
 #include "channel.h"
 #include "chip.h"
+#include "requantize.h"
 
 /* From the factor of a channel, or of a pixel, to that of the next. */
 struct factor_steps {
     uint32_t channel, pixel;
 };
+
+/* The output, before saturation. */
+ALWAYS_INLINE int32_t wide(struct scale p, int32_t product)
+{
+#if MICROTRAIN_TFLITE
+    if (p.fine) {
+        return round_twice(product, twice_of(p.m, p.fine, p.y_zero));
+    }
+#endif
+    return round_limited((float)product * p.m) + p.y_zero;
+}
 
 /* n outputs of a pixel, 8 at most, and their bits of the mask. p is a copy, which no store of an output can change. */
 ALWAYS_INLINE uint8_t scaled(struct scale p, const int8_t *x, const int8_t *s, uint32_t step, int8_t *y, uint32_t n)
@@ -16,7 +28,7 @@ ALWAYS_INLINE uint8_t scaled(struct scale p, const int8_t *x, const int8_t *s, u
     uint32_t bits = 0;
     for (uint32_t i = 0, bit = 1; i < n; i++, bit <<= 1) {
         int32_t product = (x[i] - p.x_zero) * (s[i * step] - p.s_zero);
-        int32_t v = round_limited((float)product * p.m) + p.y_zero, q = saturate8(v);
+        int32_t v = wide(p, product), q = saturate8(v);
         y[i] = (int8_t)q;
         bits |= v == q ? bit : 0;
     }

@@ -8,6 +8,7 @@ from dataclasses import asdict
 import numpy as np
 
 from microtrain.base.plan import (
+    FLOAT,
     FORMAT,
     Arena,
     Budget,
@@ -77,7 +78,7 @@ def document(
         imprint=Imprint(graph.imprint, imprint_bytes(graph)) if graph.imprint else None,
         fleet=Fleet(graph.fleet, fleet_bytes(graph)) if graph.fleet else None,
         compression=Compression(**vars(graph.compression)) if graph.compression else None,
-        requantize="fixed" if graph.fixed else None,
+        requantize=graph.requantize if graph.requantize != FLOAT else None,
         gate=graph.gate or None,
         external=External(external, tables.outside_bytes(graph), graph.outside) if graph.outside else None,
         layers=rows(compiled),

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from microtrain.base.parts import parts
+from microtrain.base.plan import TFLITE
 from microtrain.convert import boards
 from microtrain.convert.ir import Graph
 from microtrain.convert.ops import TABLE
@@ -37,6 +38,7 @@ class Sizes:
               sound: what the front end adds; hop: what windows that overlap add
     external  what the driver of flash beside the chip adds
     fleet     what updates of a fleet add that the board makes, but for a line of their table a tensor
+    tflite    what sums add that are rounded as TensorFlow Lite does it
     steps     op -> bytes of model.c a step of it; REST: in every model
     """
 
@@ -50,6 +52,7 @@ class Sizes:
     hop: int
     external: int
     fleet: int
+    tflite: int
     steps: dict[str, float]
 
 
@@ -99,4 +102,6 @@ def _with(graph: Graph, known: Sizes, kernels: int) -> int:
     windows = known.hop if graph.hop else 0
     driver = known.external if graph.outside else 0
     updates = known.fleet + LINE * len(parts(layout(graph))) if graph.fleet else 0
-    return known.base + kernels + round(model) + buffer + statistics + front + windows + driver + updates
+    rounding = known.tflite if graph.requantize == TFLITE else 0
+    own = known.base + kernels + round(model)
+    return own + buffer + statistics + front + windows + driver + updates + rounding

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from microtrain.base.plan import FLOAT
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory import fleet
 from microtrain.convert.memory.replay import record_bytes
@@ -71,13 +72,15 @@ def _saves(graph: Graph) -> tuple[str, ...]:
 
 
 def _arithmetic(graph: Graph) -> tuple[str, ...]:
-    """Says where convolutions are requantized in fixed point, and stops a build whose kernels would not."""
-    if not graph.fixed:
+    """Says where convolutions are not requantized in float32, and stops a build whose kernels would do so."""
+    if graph.requantize == FLOAT:
         return ()
+    choice = graph.requantize.upper()
     return (
-        "#define MODEL_FIXED 1",
-        "#if !MICROTRAIN_FIXED",
-        '#error "This model was converted with --requantize fixed: compile all with -DMICROTRAIN_FIXED=1."',
+        f"#define MODEL_{choice} 1",
+        f"#if !MICROTRAIN_{choice}",
+        f'#error "This model was converted with --requantize {graph.requantize}: compile all with '
+        f'-DMICROTRAIN_{choice}=1."',
         "#endif\n",
     )
 

@@ -14,7 +14,7 @@ WAYS = tuple(
     for k in (3, 5, 7)
     for stride in ("", "_stride2")
     for wide in ("", "wide_")
-)  # in the order of the bits of MICROTRAIN_WINDOWS (firmware/src/kernels/choices.h)
+)  # in the order of the bits of MICROTRAIN_WINDOWS (firmware/include/kernels/choices.h)
 
 
 def all_nodes(graph: Graph) -> Iterator[Node]:

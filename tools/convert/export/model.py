@@ -11,6 +11,7 @@ import numpy as np
 
 from microtrain.base.errors import Error, short
 from microtrain.base.paths import FIRMWARE
+from microtrain.base.plan import FIXED, TFLITE
 from microtrain.base.reading import reading
 from microtrain.base.units import parse
 
@@ -101,10 +102,11 @@ def read(folder: Path, api_version: int) -> Generated:
     if missing:
         raise Error(f"{folder / 'model.h'} lacks {', '.join(missing)}: run `microtrain convert` again.")
     _same_conversion(folder, texts, defines.get("MODEL_ID", ""))
-    if "MODEL_FIXED" in defines:
+    other = next((choice for choice in (FIXED, TFLITE) if f"MODEL_{choice.upper()}" in defines), None)
+    if other:
         raise Error(
-            f"the library requantizes in float32, and {folder} holds a model for fixed point: convert it "
-            "without --requantize fixed."
+            f"the library requantizes in float32, and {folder} holds a model of --requantize {other}: "
+            "convert it with --requantize float."
         )
     return Generated(texts, defines)
 

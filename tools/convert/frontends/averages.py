@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from microtrain.convert.ir import WINDOW_MOST, Graph, Layer, Node, Source, Window
+from microtrain.convert.ir import MEAN, ONCE, WINDOW_MOST, Graph, Layer, Node, Source, Window
 from microtrain.convert.lowering import NO_LIMIT
 from microtrain.convert.ops import TABLE, ForwardOp, conv, functions, pool
 from microtrain.convert.ops.outputs import as_input
@@ -24,10 +24,33 @@ def rescale(graph: Graph, found: Found) -> Graph:
         n for n in graph.nodes if (op := TABLE.get(n.op)) and getattr(op, "output", None) is as_input
     ]:
         given, before = graph.tensors[node.outputs[0]].given, _given(graph, node.inputs[0])
+        if given is None and before is not None and is_mean(graph, node):
+            graph = _summed(graph, node)
         if given is None or before is None or given == before:
             continue
-        graph = _as_convolution(graph, node) if is_mean(graph, node) else _with_table(graph, node, before)
+        graph = (
+            _as_convolution(graph, node, rounds=MEAN)
+            if is_mean(graph, node)
+            else _with_table(graph, node, before)
+        )
     return graph
+
+
+def _summed(graph: Graph, node: Node) -> Graph:
+    """A mean whose only reader multiplies it with one factor, a sum, in one step that rounds once."""
+    readers = graph.readers(node.outputs[0])
+    layer = graph.layers.get(readers[0].layer or "") if len(readers) == 1 else None
+    if layer is None or not layer.depthwise or layer.source != Source("") or np.any(layer.bias):
+        return graph
+    factor, k = float(layer.weight.ravel()[0]), node.window
+    if k is None or np.ptp(layer.weight) or factor <= 0 or readers[0].window != Window(1, 1):
+        return graph
+    kept = {name: own for name, own in graph.layers.items() if name != readers[0].layer}
+    node = replace(node, outputs=readers[0].outputs)
+    nodes = tuple(node if n.name == node.name else n for n in graph.nodes if n is not readers[0])
+    return _as_convolution(
+        graph.replace(nodes=nodes, layers=kept), node, share=factor / (k.kh * k.kw), rounds=ONCE
+    )
 
 
 def _given(graph: Graph, tensor: str) -> tuple[float, int] | None:
@@ -78,11 +101,12 @@ def _in_two(graph: Graph, node: Node) -> Graph:
 
 
 def _as_convolution(
-    graph: Graph, node: Node, window: Window | None = None, share: float | None = None
+    graph: Graph, node: Node, window: Window | None = None, share: float | None = None, rounds: str = ""
 ) -> Graph:
     """An average as a depthwise convolution, whose weights the file has no word on.
 
     window  its own by default; share: what each pixel counts, the same of all of its window by default
+    rounds  MEAN, or ONCE of a sum, of a TFLite file, whose sums are of whole pixels
     """
     k = window or node.window
     assert k is not None
@@ -92,6 +116,8 @@ def _as_convolution(
         name = f"{node.outputs[0]}.share"
     weight = np.full((c, k.kh, k.kw), share, np.float32)
     layer = Layer(weight, np.zeros(c, np.float32), Source(""), np.full(c, share / 127.0))
+    if rounds:
+        layer = replace(layer, weight_scale=np.full(c, share), sums=rounds)
     made = replace(node, op=conv.DEPTHWISE, layer=name, window=k)
     nodes = tuple(made if n is node else n for n in graph.nodes)
     return graph.replace(nodes=nodes, layers={**graph.layers, name: layer})

@@ -24,6 +24,7 @@ import numpy as np
 from microtrain.base.archive import open_archive, reason
 from microtrain.base.errors import FileError
 from microtrain.base.npz import read_npz
+from microtrain.base.plan import FLOAT, TFLITE
 from microtrain.base.reading import reading
 from microtrain.base.shapes import by
 from microtrain.convert.ir import ConvertError, Graph
@@ -115,7 +116,8 @@ def _quantized(
     if given is not None:
         raise ConvertError(f"{path.name} says itself how its samples are stored: leave --mean and --std out")
     normal = as_stored(*entry, len(graph.input.gain))
-    graph = graph.replace(input=normal.behind(graph.input), units=normal.units())
+    rounding = TFLITE if kind == "tflite" else FLOAT
+    graph = graph.replace(input=normal.behind(graph.input), units=normal.units(), requantize=rounding)
     return LoadedModel(graph, None, normal, (), kind)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import ConvertError
+from microtrain.convert.ir import ONCE, ConvertError
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import no_matrix, unsupported
 from microtrain.convert.ops.attention_aten import Scores
@@ -104,7 +104,7 @@ def linear(walk: Walker, op: Operator, name: str) -> Any:
         "bias": biases(walk, op, name),
     }
     made = lower(walk.low, Call("linear", name, True, args))
-    walk.keep_scale(name, walk.file.tensors[op.inputs[1]])
+    walk.keep_scale(name, walk.file.tensors[op.inputs[1]], ONCE)
     return made
 
 
@@ -118,7 +118,7 @@ def each_pixel(walk: Walker, op: Operator, name: str, x: Act, weight: np.ndarray
         "bias": biases(walk, op, name),
     }
     made = lower(walk.low, Call("conv2d", name, True, args))
-    walk.keep_scale(name, walk.file.tensors[op.inputs[1]])
+    walk.keep_scale(name, walk.file.tensors[op.inputs[1]], ONCE)
     return replace(made, dims=channels_first(walk.file.tensors[op.outputs[0]].shape))
 
 
@@ -127,7 +127,7 @@ def of_view(walk: Walker, op: Operator, name: str, weight: np.ndarray) -> Any:
     home = walk.at_home(op, 1, f"{name}.weight", weight, lambda m: m)
     args = {"input": seen(walk, op, name), "weight": home, "bias": biases(walk, op, name)}
     made = in_order(walk, "linear", name, **args)
-    walk.keep_scale(name, walk.file.tensors[op.inputs[1]])
+    walk.keep_scale(name, walk.file.tensors[op.inputs[1]], ONCE)
     shape = walk.file.tensors[op.outputs[0]].shape
     return replace(made, dims=channels_first(shape)) if made.order is None else made
 

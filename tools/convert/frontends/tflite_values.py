@@ -135,15 +135,17 @@ class Walker:
             self.homes[name] = Home(at, place, value, back, apart=apart)
         return Param(name, value, op.inputs[place])
 
-    def keep_scale(self, name: str, stored: Stored) -> None:
-        """Keep the file's scales for the weights of a layer that were int8, symmetric."""
+    def keep_scale(self, name: str, stored: Stored, sums: str = "") -> None:
+        """Keep the file's scales for the weights of a layer that were int8, symmetric. sums: as of Layer"""
         layer, found = self.low.layers[name], stored.quantized
         if found is None or stored.dtype != "i1" or found.zero.any():
             return
         channels = len(layer.weight)
         if len(found.scale) not in (1, channels):
             raise ConvertError(f"layer {name}: {len(found.scale)} scales for {channels} channels of weights")
-        self.low.layers[name] = replace(layer, weight_scale=np.broadcast_to(found.scale, (channels,)).copy())
+        self.low.layers[name] = replace(
+            layer, weight_scale=np.broadcast_to(found.scale, (channels,)).copy(), sums=sums
+        )
 
     def declared(self, x: Act, dims: tuple[int, ...]) -> Act | None:
         """The input, declared anew. x: what is read as it, which may have been scaled and shifted before

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from microtrain.base.plan import TFLITE
 from microtrain.convert.ir import ConvertError, Graph, Node, Tensor
 from microtrain.convert.lowering import Act, Call, Lowering
 from microtrain.convert.names import Names, identifier
@@ -80,6 +81,9 @@ def stored(graph: Graph, node: Node) -> tuple[np.ndarray, np.ndarray]:
     value = np.rint(activation.value(real, *node.factors) / y.scale) + y.zero
     inside = (value >= -128) & (value <= 127)
     slope = np.where(inside, _slope(activation, real, x.scale, node.factors), 0.0) * (x.scale / y.scale)
+    if graph.requantize == TFLITE and activation.as_tflite:
+        sides = (x.scale, x.zero), (y.scale, y.zero)
+        return activation.as_tflite(np.arange(-128, 128), *sides, *node.factors), slope
     return np.clip(value, -128, 127).astype(np.int8), slope
 
 

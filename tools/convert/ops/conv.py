@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from microtrain.base.plan import FIXED, FLOAT
 from microtrain.convert.ir import Graph, Layer, Node, Shape, Window
 from microtrain.convert.names import Names
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.hostlib import NUMBER, S8, S32, SCRATCH, U8, U16, Clamp, ErrorS8, Sgd
-from microtrain.convert.reference.numeric import fixed_outputs, sat8
+from microtrain.convert.reference.numeric import sat8
 from microtrain.convert.reference.windows import centred, requantized, window_sums
 
 from . import bias, bounds, conv_aten, conv_constants, conv_structs, unit
@@ -176,7 +177,8 @@ def call_bwd_w(names: Names, node: Node, more: str = "") -> str:
 def params(env: Env, node: Node) -> reference.Conv:
     x, y, window = geometry(env.graph, node)
     m, guard = multipliers(env.graph, forward_of(env.graph, node)), layer_guard(env.graph, node)
-    return reference.Conv(x.shape, y.shape, window, x.zero, y.zero, m, guard, env.graph.fixed)
+    fixed, fine = env.graph.requantize == FIXED, conv_constants.fine(env.graph, forward_of(env.graph, node))
+    return reference.Conv(x.shape, y.shape, window, x.zero, y.zero, m, guard, fixed, fine)
 
 
 def _run_forward(env: Env, node: Node) -> None:
@@ -243,8 +245,9 @@ def float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
 def int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
     total, m = sums(graph, node, env[node.inputs[0]]), multipliers(graph, node)
     zero = graph.tensors[node.outputs[0]].zero
-    if graph.fixed:
-        return sat8(fixed_outputs(total, m, zero))
+    if graph.requantize != FLOAT:
+        fixed, fine = graph.requantize == FIXED, conv_constants.fine(graph, node)
+        return sat8(reference.stored(total, m, zero, fixed, fine))
     return requantized(total.astype(np.float32) * m, zero)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from microtrain.convert.ir import Graph, Layer, Node, channel_order, columns_read, split_weight
+from microtrain.base.plan import FIXED, TFLITE
+from microtrain.convert.ir import MEAN, ONCE, Graph, Layer, Node, channel_order, columns_read, split_weight
 from microtrain.convert.names import identifier
 from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference import tflite
 from microtrain.convert.reference.numeric import fixed_multipliers
 from microtrain.convert.reference.proofs import fixed_words, multiplier_words
 
@@ -19,13 +22,34 @@ from .ctext import Table
 def multipliers(graph: Graph, node: Node) -> np.ndarray:
     """m[c] = s_x * s_w[c] / s_y of a convolution, worked out in double, stored as float32.
 
-    Where the graph says fixed point, rounded as that needs it.
+    Where the graph says fixed point or TensorFlow Lite, rounded as that needs it.
     """
+    if graph.requantize == TFLITE:
+        return _as_tflite(graph, node)[0]
+    m = _in_double(graph, node).astype(np.float32)
+    return fixed_multipliers(m) if graph.requantize == FIXED else m
+
+
+def fine(graph: Graph, node: Node) -> np.ndarray | None:
+    """The same in 31 bits, int32 [c], where sums are rounded as TensorFlow Lite does; else None."""
+    found = _as_tflite(graph, node)[1] if graph.requantize == TFLITE else np.zeros(0, np.int32)
+    return found if found.any() else None
+
+
+def _as_tflite(graph: Graph, node: Node) -> tuple[np.ndarray, np.ndarray]:
+    """tflite.multipliers() of a layer: FULLY_CONNECTED has none, MEAN has them divided by its pixels."""
+    layer, m = graph.layers[node.layer or ""], _in_double(graph, node)
+    if layer.sums == ONCE:
+        return m.astype(np.float32), np.zeros(len(m), np.int32)
+    pixels = math.prod(layer.weight.shape[1:]) if layer.sums == MEAN else 1
+    return tflite.multipliers(m * pixels, pixels)
+
+
+def _in_double(graph: Graph, node: Node) -> np.ndarray:
     layer = graph.layers[node.layer or ""]
     assert layer.weight_scale is not None
     x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
-    m = (x.scale * layer.weight_scale / y.scale).astype(np.float32)
-    return fixed_multipliers(m) if graph.fixed else m
+    return np.asarray(x.scale * layer.weight_scale / y.scale, np.float64)
 
 
 def weight_id(graph: Graph, layer: str) -> int:
@@ -94,6 +118,13 @@ def _qas(layer: Layer, scale: np.ndarray, unit: float | np.ndarray) -> np.ndarra
     return np.where(dead, 0.0, unit / np.square(scale)).astype(np.float32)
 
 
+def words_of(m: np.ndarray, zero: int, requantize: str) -> np.ndarray:
+    """int32 [c]: the words of multipliers, for outputs of that zero point."""
+    if requantize == TFLITE:
+        return np.ascontiguousarray(m, np.float32).view(np.int32)
+    return fixed_words(m) if requantize == FIXED else multiplier_words(m, zero)
+
+
 def tables(graph: Graph, node: Node) -> Iterator[Table]:
     """The tables of a layer."""
     name = node.layer or ""
@@ -108,8 +139,10 @@ def tables(graph: Graph, node: Node) -> Iterator[Table]:
         yield Table(f"MODEL_WEIGHTS int16_t lean_{cid}[{len(start)}]", start, "biases")
     else:
         yield Table(f"MODEL_WEIGHTS int32_t b_{cid}[{len(layer.bias)}]", layer.bias, "biases")
-    words = fixed_words(m) if graph.fixed else multiplier_words(m, zero)
-    yield Table(f"const int32_t m_{cid}[{len(layer.bias)}]", words, "tables")
+    yield Table(f"const int32_t m_{cid}[{len(layer.bias)}]", words_of(m, zero, graph.requantize), "tables")
+    exact = fine(graph, node)
+    if exact is not None:
+        yield Table(f"const int32_t fine_{cid}[{len(layer.bias)}]", exact, "tables")
     order = channel_order(layer)
     if order:
         yield Table(f"const uint16_t order_{cid}[{len(order)}]", np.array(order, np.uint16), "tables")

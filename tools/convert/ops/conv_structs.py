@@ -11,7 +11,7 @@ from microtrain.convert.names import Names, identifier
 from microtrain.convert.reference.hostlib import F32, S8, S16, S32, U8, U16, Record
 
 from .bounds import bias_limit, geometry, layer_guard
-from .conv_constants import is_lean, qas_unit, weight_id
+from .conv_constants import fine, is_lean, qas_unit, weight_id
 from .ctext import numbers, struct
 
 
@@ -23,8 +23,9 @@ class Conv2d(Record):
         ("y_zero", ctypes.c_int16),
         ("guard", ctypes.c_uint8),
         ("m", ctypes.c_void_p),
+        ("fine", ctypes.c_void_p),  # of kernels that round as TensorFlow Lite does; others have no such field
     )
-    _arrays_: ClassVar = {"m": S32}
+    _arrays_: ClassVar = {"m": S32, "fine": S32}
 
 
 class SplitWeights(Record):
@@ -84,6 +85,8 @@ def constants(names: Names, node: Node, weights: str = "") -> str:
     """Geometry and what the scheme trains. weights: the structs of the weights, between the two"""
     name = node.layer or ""
     fields = numbers(c_struct(names.graph, node)) | {"m": f"m_{identifier(name)}"}
+    if fine(names.graph, node) is not None:
+        fields["fine"] = f"fine_{identifier(name)}"
     text = struct("conv2d", "conv", name, fields) + weights
     return text + _trained_structs(names, node, names.graph.layers[name])
 

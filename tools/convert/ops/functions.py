@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from microtrain.convert.lowering import NO_LIMIT, Call
+from microtrain.convert.reference import tflite
 
 from . import curves
 from .calls import one_number
@@ -40,6 +41,7 @@ class Activation:
                   over a step of what is stored
     arguments     names of the call's arguments by position
     factors       the node's factors, from the call
+    as_tflite     what TensorFlow Lite's reference kernel makes of int8 values, where it is not the nearest
     """
 
     name: str
@@ -47,6 +49,7 @@ class Activation:
     slope: Callable[..., np.ndarray] | None
     arguments: str
     factors: Callable[[Call], tuple[float, ...]]
+    as_tflite: Callable[..., np.ndarray] | None = None
 
 
 def _leaky_slope(call: Call) -> tuple[float, ...]:
@@ -179,6 +182,7 @@ ACTIVATIONS = {
             lambda x, least, most: np.where((x > least) & (x < most), 1.0, 0.0),
             "self min max",
             _limits,
+            tflite.clip,
         ),
         Activation(SIGMOID, _sigmoid, lambda x: _sigmoid(x) * (1.0 - _sigmoid(x)), "self", _no_factors),
         Activation("tanh", np.tanh, lambda x: 1.0 - np.tanh(x) ** 2, "self", _no_factors),
@@ -188,6 +192,7 @@ ACTIVATIONS = {
             lambda x: _sigmoid(x) * (1.0 + x * (1.0 - _sigmoid(x))),
             "self",
             _no_factors,
+            tflite.silu,
         ),
         Activation("gelu", _gelu_value, _gelu_slope, "self approximate", _gelu_factors),
         Activation("mish", lambda x: x * np.tanh(_softplus(x)), _mish_slope, "self", _no_factors),
@@ -199,6 +204,7 @@ ACTIVATIONS = {
             lambda x, slope: np.where(x > 0, 1.0, slope),
             "self negative_slope",
             _leaky_slope,
+            tflite.leaky,
         ),
         Activation(
             "hardswish",
@@ -206,6 +212,7 @@ ACTIVATIONS = {
             lambda x: np.where(x < -3, 0.0, np.where(x <= 3, x / 3 + 0.5, 1.0)),
             "self",
             _no_factors,
+            tflite.hard_swish,
         ),
         Activation(
             "hardsigmoid",

@@ -120,7 +120,8 @@ def _group(p: Conv, groups: int, number: int) -> tuple[Conv, slice, slice]:
     inputs, outputs = p.x[2] // groups, p.y[2] // groups
     seen, made = (slice(number * n, (number + 1) * n) for n in (inputs, outputs))
     x, y = (*p.x[:2], inputs), (*p.y[:2], outputs)
-    return replace(p, x=x, y=y, m=p.m[made]), seen, made
+    fine = None if p.fine is None else p.fine[made]
+    return replace(p, x=x, y=y, m=p.m[made], fine=fine), seen, made
 
 
 def _channels(value: Any, at: slice) -> Any:

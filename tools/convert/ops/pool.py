@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from microtrain.base.plan import TFLITE
 from microtrain.convert.ir import SIDE_MOST, Graph, Node, Shape, Window
 from microtrain.convert.names import Names, identifier
 from microtrain.convert.reference import hostlib
@@ -138,7 +139,8 @@ def _call_bwd_x(names: Names, node: Node) -> str:
 
 def _params(env: Env, node: Node) -> reference.Pool:
     x, y, window = _shapes_of(env.graph, node)
-    return reference.Pool(x, y, window, env.graph.tensors[forward_of(env.graph, node).inputs[0]].zero)
+    zero = env.graph.tensors[forward_of(env.graph, node).inputs[0]].zero
+    return reference.Pool(x, y, window, zero, env.graph.requantize == TFLITE)
 
 
 def _run_average(env: Env, node: Node) -> None:
@@ -220,7 +222,9 @@ def _turned(node: Node, results: np.ndarray) -> np.ndarray:
 def _int8_average(graph: Graph, node: Node, env: Values) -> np.ndarray:
     k, x = window_of(node), graph.tensors[node.inputs[0]]
     total = np.add.reduce(list(taps(env[x.name].astype(np.float32), k, x.zero)))
-    return _turned(node, sat8(np.rint(total / np.float32(k.kh * k.kw))))
+    if graph.requantize == TFLITE:
+        total = total.astype(np.int64)
+    return _turned(node, sat8(reference.average(total, k.kh * k.kw, graph.requantize == TFLITE)))
 
 
 def _float_maximum(graph: Graph, node: Node, env: Values) -> np.ndarray:

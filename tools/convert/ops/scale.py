@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from microtrain.base.plan import TFLITE
 from microtrain.convert.ir import Graph, Node, Shape
 from microtrain.convert.lowering import Act, Call, Lowering
 from microtrain.convert.names import Names
 from microtrain.convert.nearest import NO_PRODUCT, unsupported
+from microtrain.convert.reference import tflite
 from microtrain.convert.reference.hostlib import NUMBER, S8, U8, Clamp, ErrorS8, Record, Signature
-from microtrain.convert.reference.numeric import f32, quantize_error, rint_s32, sat8
+from microtrain.convert.reference.numeric import f32, quantize_error, sat8
 from microtrain.convert.reference.windows import centred, requantized
 
 from .add import repeated
 from .bounds import ERROR, INT32_MAX, SMALLER, Accumulator, Bounds, reach
-from .ctext import struct
+from .ctext import numbers, struct
 from .environment import Env
 from .functions import POWER, SIGMOID, SILU
 from .outputs import by_range
@@ -60,6 +62,7 @@ class Scale(Record):
     _fields_ = (
         *((n, ctypes.c_int16) for n in ("x_zero", "s_zero", "y_zero")),
         ("m", ctypes.c_float),
+        ("fine", ctypes.c_int32),  # of kernels that round as TensorFlow Lite does; others have no such field
     )
 
 
@@ -69,8 +72,13 @@ def scaled(p: Scale, x: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarr
     x int8 [h, w, c]; s int8 [c], [h, w, 1], or as x
     """
     values = (x.astype(np.int32) - p.x_zero) * (s.astype(np.int32) - p.s_zero)
-    v = rint_s32(values.astype(f32) * f32(p.m), 1024.0) + p.y_zero
+    v = _outputs(p, values)
     return sat8(v), (v >= -128) & (v <= 127)
+
+
+def _outputs(p: Scale, products: np.ndarray) -> np.ndarray:
+    """Zero point added, before saturation."""
+    return tflite.outputs(products, np.array([p.m], f32), np.array([p.fine], np.int32), p.y_zero)
 
 
 def errors_times(p: Scale, ey: Any, other: np.ndarray, zero: int, clamp: Any) -> Any:
@@ -94,8 +102,11 @@ def c_struct(graph: Graph, node: Node) -> Scale:
     """The kernels' parameters."""
     forward = forward_of(graph, node)
     x, s, y = (graph.tensors[t] for t in (*forward.inputs, forward.outputs[0]))
-    m = float(f32(x.scale * s.scale / y.scale))
-    return Scale(x_zero=x.zero, s_zero=s.zero, y_zero=y.zero, m=m)
+    m, fine = f32(x.scale * s.scale / y.scale), 0
+    if graph.requantize == TFLITE:  # which multiplies and divides in float32
+        real = np.array([f32(x.scale) * f32(s.scale) / f32(y.scale)], np.float64)
+        (m,), (fine,) = tflite.multipliers(real)
+    return Scale(x_zero=x.zero, s_zero=s.zero, y_zero=y.zero, m=float(m), fine=int(fine))
 
 
 def _factor_shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
@@ -164,7 +175,10 @@ def _rows(names: Names, node: Node, x: str) -> str:
 
 
 def _structs(names: Names, node: Node) -> Iterator[str]:
-    yield struct("scale", "scale", node.name, c_struct(names.graph, node))
+    fields = numbers(c_struct(names.graph, node))
+    if names.graph.requantize != TFLITE:
+        del fields["fine"]
+    yield struct("scale", "scale", node.name, fields)
 
 
 def _bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
@@ -189,7 +203,8 @@ def _float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
 
 def _int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
     p, (x, s) = c_struct(graph, node), (env[t] for t in node.inputs)
-    return requantized(centred(x, p.x_zero) * centred(s, p.s_zero) * f32(p.m), p.y_zero)
+    products = centred(x, p.x_zero) * centred(s, p.s_zero)
+    return sat8(_outputs(p, products)) if p.fine else requantized(products * f32(p.m), p.y_zero)
 
 
 def _parallel(run: Any, step: Any, x: Any, s: Any) -> Any:

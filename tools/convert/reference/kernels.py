@@ -18,6 +18,7 @@ import numpy as np
 
 from microtrain.convert.ir import Shape, Window
 
+from . import tflite
 from .numeric import (
     Array,
     Clamp,
@@ -46,6 +47,7 @@ class Conv:
 
     m      float32 [c_out]
     fixed  m are fixed_multipliers(), and outputs are fixed_outputs()
+    fine   int32 [c_out]; m and these are tflite.multipliers(), and outputs are tflite.outputs()
     """
 
     x: Shape
@@ -56,16 +58,21 @@ class Conv:
     m: Array
     guard: int = 8
     fixed: bool = False
+    fine: Array | None = None
 
 
 @dataclass(frozen=True)
 class Pool:
-    """A pooling from `x` to `y`, as struct pool."""
+    """A pooling from `x` to `y`, as struct pool.
+
+    away  averages are rounded as tflite.away() does it, else half to even
+    """
 
     x: Shape
     y: Shape
     window: Window
     x_zero: int
+    away: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,10 +146,16 @@ def dwconv2d_sums(p: Conv, x: Array, w: Array) -> Array:
     return sum((seen(centred, p.window, t, p.y) * w[:, t[0], t[1]] for t in taps_of(p.window)), _ZERO)
 
 
+def stored(sums: Array, m: Array, zero: int, fixed: bool, fine: Array | None) -> Array:
+    """Sums [.., c] as the fields of Conv say, zero point added, before saturation."""
+    if fine is not None:
+        return tflite.outputs(sums, m, fine, zero)
+    return fixed_outputs(sums, m, zero) if fixed else requantize(sums, m) + zero
+
+
 def _store(p: Conv, sums: Array, b: Array) -> tuple[Array, Array]:
     """Requantized outputs and their clamp mask."""
-    sums = sums + b
-    v = fixed_outputs(sums, p.m, p.y_zero) if p.fixed else requantize(sums, p.m) + p.y_zero
+    v = stored(sums + b, p.m, p.y_zero, p.fixed, p.fine)
     return sat8(v), (v >= -128) & (v <= 127)
 
 
@@ -342,11 +355,17 @@ def error_add(a: Error, a_factor: float, b: Error, b_factor: float, clamp: Clamp
 # ---- pool.h
 
 
+def average(sums: Array, count: int, halves_away: bool) -> Array:
+    """Whole sums through a count, rounded as Pool says."""
+    result: Array = tflite.away(sums, count) if halves_away else np.rint(sums.astype(f32) / f32(count))
+    return result
+
+
 def avgpool_fwd(p: Pool, x: Array) -> Array:
     x = x.astype(np.int64)
     sums = sum((seen(x, p.window, t, p.y, p.x_zero) for t in taps_of(p.window)), _ZERO)
-    result: Array = np.rint(sums.astype(f32) / f32(p.window.kh * p.window.kw)).astype(np.int8)
-    return result
+    count = p.window.kh * p.window.kw
+    return average(sums, count, p.away).astype(np.int8)
 
 
 def maxpool_fwd(p: Pool, x: Array) -> tuple[Array, Array]:

@@ -8,6 +8,11 @@
 #define MICROTRAIN_FIXED 0
 #endif
 
+/* 1 where sums are rounded as TensorFlow Lite's reference kernels round them: struct conv2d has a second table. */
+#ifndef MICROTRAIN_TFLITE
+#define MICROTRAIN_TFLITE 0
+#endif
+
 /* The functions of run_windows() that are linked: bit 0 for way 1. Without them windows are summed tap by tap: the same
  * results, later. model.h says in MODEL_WINDOWS which its layers use. */
 #ifndef MICROTRAIN_WINDOWS

@@ -1,0 +1,266 @@
+"""`convert --requantize tflite`: NumPy, portable C and the chip round as TFLite's reference kernels do."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import kernel_cases
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from conftest import EXAMPLE, ROOT, build_example
+from kernel_twins import Guarded, Twin
+from networks import random_network, residual_network
+from planting import KERNELS, planted
+from rounding_cases import BUILDS, CORES, arm_twin, built, check_dense, check_depthwise
+from test_bit_exact import learn
+from test_executor import partly_trained, run_both
+
+from lab.attack.tflite_files import Int8, small_network
+from lab.tasks.logits import int8_graph, interpreted, logits
+from microtrain.base.plan import FLOAT, TFLITE
+from microtrain.convert.cli import main as convert
+from microtrain.convert.emit.code import generate
+from microtrain.convert.native_model import NativeModel
+from microtrain.convert.ops import host, pool, scale
+from microtrain.convert.reference import hostlib, tflite
+from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.kernels import Conv
+from microtrain.device.link import EmulatorPort, ProgramPort
+
+LEVEL = "-O2 -DMICROTRAIN_TFLITE=1"
+STEPS = 40
+
+
+def by_the_book(value: int, m: float) -> int:
+    """MultiplyByQuantizedMultiplier() as gemmlowp writes it, with its nudges and thresholds."""
+    fraction, exponent = math.frexp(m)
+    fine = math.floor(fraction * 2**31 + 0.5)
+    if fine == 2**31:
+        fine, exponent = fine // 2, exponent + 1
+    return divided(doubled(value << max(exponent, 0), fine), max(-exponent, 0))
+
+
+def doubled(a: int, b: int) -> int:
+    """SaturatingRoundingDoublingHighMul(); C's division goes towards zero."""
+    product = a * b
+    nudged = product + (2**30 if product >= 0 else 1 - 2**30)
+    return abs(nudged) // 2**31 * (1 if nudged >= 0 else -1)
+
+
+def divided(value: int, exponent: int) -> int:
+    """RoundingDivideByPOT()"""
+    mask = (1 << exponent) - 1
+    return (value >> exponent) + ((value & mask) > (mask >> 1) + (value < 0))
+
+
+def multipliers(seed: int, count: int) -> np.ndarray:
+    """float64, of all sizes; some make ties, and with an odd seed some are too large for two roundings."""
+    m = np.exp2(np.random.default_rng(seed).uniform(-16, 0.5 if seed % 2 else -1.1, count))
+    m[::5] = 2.0**-9
+    return m
+
+
+def test_sums_are_rounded_by_the_book() -> None:
+    real = multipliers(1, 60)
+    m, fine = tflite.multipliers(real)
+    assert (fine[real < 0.5] > 0).all() and (fine[real >= 0.5] == 0).all()
+    sums = np.concatenate([np.arange(-5000, 5000, 7), [-(2**30), 2**30 - 1, 2**24, -(2**24), 256, 768, -256]])
+    found = tflite.outputs(np.broadcast_to(sums[:, None], (len(sums), len(m))), m, fine, 5)
+    for column in np.flatnonzero(fine):
+        wanted = [by_the_book(int(s), float(real[column])) + 5 for s in sums]
+        assert found[:, column].tolist() == wanted
+
+
+def test_a_float_multiplier_is_the_fine_one_cut_off() -> None:
+    real = multipliers(2, 200)
+    m, fine = tflite.multipliers(real)
+    np.testing.assert_allclose(m, real, rtol=2.0**-22)
+    assert (m[fine > 0] <= real[fine > 0] * (1 + 2.0**-30)).all()
+
+
+@pytest.mark.parametrize("pixels", [2, 9, 49, 64, 600])
+def test_a_mean_divides_its_multiplier(pixels: int) -> None:
+    """QuantizedMeanOrSum() of reference_ops."""
+    real = np.exp2(np.random.default_rng(pixels).uniform(-1, 0.9, 20))
+    m, fine = tflite.multipliers(real, pixels)
+    sums = np.random.default_rng(1).integers(-128 * pixels, 128 * pixels, 500)
+    found = tflite.outputs(np.broadcast_to(sums[:, None], (500, 20)), m, fine, 0)
+    left = int(math.log2(pixels))
+    for column in np.flatnonzero(fine):
+        fraction, exponent = math.frexp(real[column])
+        less = (math.floor(fraction * 2**31 + 0.5) << left) // pixels
+        wanted = [divided(doubled(int(s), less), left - exponent) for s in sums]
+        assert found[:, column].tolist() == wanted
+    assert np.count_nonzero(fine) > 5
+
+
+def test_it_is_another_arithmetic() -> None:
+    """Ties of a sum, and of an average, go away from zero."""
+    m, fine = tflite.multipliers(np.full(4, 2.0**-9))
+    sums = np.array([[256, 768, -256, -768]])
+    assert tflite.outputs(sums, m, fine, 0).tolist() == [[1, 2, -1, -2]]
+    assert tflite.outputs(sums, m, 0 * fine, 0).tolist() == [[0, 2, 0, -2]]
+    assert tflite.away(np.array([6, 10, -6, -10]), 4).tolist() == [2, 3, -2, -3]
+
+
+@pytest.fixture(scope="module", params=BUILDS)
+def twin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Twin:
+    return built(request.param, LEVEL, tmp_path_factory.mktemp("kernels"))
+
+
+def as_tflite(p: Conv) -> Conv:
+    """Multipliers of all kinds, of a mean too."""
+    m, fine = tflite.multipliers(multipliers(p.x[0], p.y[2]), pixels=1 + 2 * (p.x[0] % 3))
+    return replace(p, m=m, fine=fine)
+
+
+@pytest.mark.parametrize("side", [2, 4, 8, 21])
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("trained", [0, 9, 23])
+def test_dense_layers(twin: Twin, side: int, mask: bool, trained: int) -> None:
+    check_dense(twin, side, mask, trained, as_tflite)
+
+
+@pytest.mark.parametrize("side", [3, 8, 21, 40])
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_layers(twin: Twin, side: int, mask: bool, stride: int) -> None:
+    check_depthwise(twin, side, mask, stride, as_tflite)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_averages(twin: Twin, seed: int) -> None:
+    p = replace(kernel_cases.draw_pool(np.random.default_rng(seed), tall=True), away=True)
+    guard, rng = Guarded(), np.random.default_rng(seed)
+    x, y = kernel_cases.draw_s8(rng, p.x), guard.array(p.y, np.int8)
+    twin.lib.avgpool_fwd_s8(pool.pool_struct(p.x, p.y, p.window, p.x_zero), x, y)
+    guard.check()
+    np.testing.assert_array_equal(y, reference.avgpool_fwd(p, x))
+
+
+@pytest.mark.parametrize("real", [2.0**-9, 0.0123, 0.3, 0.7])
+@pytest.mark.parametrize("kernel", [scale.SCALE, scale.MULTIPLY, scale.PIXELS])
+def test_products(twin: Twin, kernel: str, real: float) -> None:
+    rng, shape = np.random.default_rng(3), (5, 4, 11)
+    (m,), (fine,) = tflite.multipliers(np.array([real]))
+    p = scale.Scale(x_zero=-7, s_zero=3, y_zero=-5, m=float(m), fine=int(fine))
+    factors = {scale.SCALE: (11,), scale.MULTIPLY: shape, scale.PIXELS: (5, 4, 1)}[kernel]
+    x, s, y = (kernel_cases.draw_s8(rng, each) for each in (shape, factors, shape))
+    mask = np.zeros((5, 4, 2), np.uint8)
+    getattr(twin.lib, f"{kernel}_fwd_s8")(p, 20, 11, x, s, y, mask)
+    want, want_mask = scale.scaled(p, x, s)
+    np.testing.assert_array_equal(y, want)
+    kernel_cases.same_mask(mask, want_mask)
+
+
+FAULTS = {
+    "half up alone": ("requantize.h", "return (t + (t >> 31) + m.offset)", "return (t + m.offset)"),
+    "the shift of a mean": ("requantize.h", "(fine < 1 << 30)", "(fine < 1)"),
+    "one rounding": ("requantize.h", "(twice * fine + ((int64_t)1 << 31))", "(twice * fine)"),
+    "one rounding on the chip": ("assembly.inc", "smmlar  \\temp", "smmla   \\temp"),
+    "half up alone on the chip": ("assembly.inc", "add     \\v, \\temp, \\v, asr #31", "mov     \\v, \\temp"),
+    "the shift of a mean on the chip": (
+        "assembly.inc",
+        "sublt   \\shift, \\shift, #1",
+        "movlt   \\shift, \\shift",
+    ),
+    "a mask on the chip": ("dense_armv7em.S", "    ssat    \\r, #16, \\r", "    ssat    \\r, #8, \\r"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_wrong_rounding_is_noticed(tmp_path: Path, fault: str) -> None:
+    name, right, _ = FAULTS[fault]
+    assert (KERNELS / name).read_text().count(right) == 1
+    kernels = planted(tmp_path / "src/kernels", FAULTS[fault])
+    if "chip" in fault:
+        pytest.importorskip("unicorn", reason="Unicorn is not installed")
+        twin = arm_twin(tmp_path, LEVEL, CORES[0], kernels)
+    else:
+        twin = Twin(host.bound(hostlib.build(kernels=kernels, cache=tmp_path, level=LEVEL)))
+    with pytest.raises(AssertionError):
+        for side in (8, 21, 40):
+            check_dense(twin, side, "mask" in fault, 0, as_tflite)
+            check_depthwise(twin, side, False, 1, as_tflite)
+
+
+@pytest.mark.parametrize("fraction_bits", [0, 4])
+def test_a_network_learns_in_c_what_it_learns_in_numpy(tmp_path: Path, fraction_bits: int) -> None:
+    compiled = partly_trained(residual_network().replace(requantize=TFLITE), fraction_bits)
+    run_both(compiled, NativeModel(generate(compiled, "a test"), tmp_path), 12)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_networks(tmp_path: Path, seed: int) -> None:
+    compiled = partly_trained(random_network(seed).replace(requantize=TFLITE), (0, 4, 8)[seed % 3])
+    run_both(compiled, NativeModel(generate(compiled, "a test"), tmp_path), 4)
+
+
+def test_kernels_of_the_other_arithmetic_are_refused(tmp_path: Path) -> None:
+    compiled = partly_trained(residual_network().replace(requantize=TFLITE), 0)
+    for name, text in generate(compiled, "a test").files.items():
+        (tmp_path / name).write_text(text)
+    include = [f"-I{ROOT / 'firmware/include'}", f"-I{tmp_path}"]
+    command = ["gcc", "-std=c11", "-fsyntax-only", *include, str(tmp_path / "model.c")]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode and "converted with --requantize tflite" in refused.stderr
+    subprocess.run([*command, "-DMICROTRAIN_TFLITE=1"], check=True)
+
+
+def test_the_board_learns_what_this_machine_learns(tmp_path: Path) -> None:
+    """The demo's network, from conversion to the emulated board."""
+    built = build_example(EXAMPLE / "scheme.yaml", tmp_path, True, "--requantize", "tflite")
+    assert built.plan["requantize"] == TFLITE
+    board = learn(EmulatorPort(built.elf), STEPS)
+    assert board == learn(ProgramPort(built.program), STEPS)
+
+
+def with_activations() -> bytes:
+    """What else rounds in a way of its own: HARD_SWISH, SiLU, LEAKY_RELU and AVERAGE_POOL_2D."""
+    net = Int8.input((12, 12, 3))
+    net.conv(8, (3, 3), 1, (12, 12), (0.05, -10), act=0)
+    net.map("HARD_SWISH", (0.03, -115))
+    net.conv(8, (3, 3), 2, (6, 6), (0.06, 4), act=0)
+    net.map("LEAKY_RELU", (0.05, -60), "LeakyReluOptions", Alpha=0.3)
+    net.conv(8, (3, 3), 1, (6, 6), (0.05, 3), act=0)
+    x = net.x
+    net.map("LOGISTIC", (1 / 256, -128)).times(x, (0.04, -120))
+    pooled = {"Padding": 1, "StrideH": 2, "StrideW": 2, "FilterHeight": 2, "FilterWidth": 2}
+    net.map("AVERAGE_POOL_2D", (0.04, -120), "Pool2DOptions", (3, 3, 8), **pooled)
+    return net.mean((0.02, -110)).linear(5, (0.05, 3)).file()
+
+
+@pytest.mark.parametrize("network", [small_network, with_activations])
+def test_a_files_logits_are_those_of_the_reference_kernels(network: object, tmp_path: Path) -> None:
+    """Every one; rounded once a layer, by a float, they are not."""
+    pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
+    path = tmp_path / "model.tflite"
+    path.write_bytes(network())  # type: ignore[operator]
+    graph = int8_graph(path)
+    assert graph.requantize == TFLITE
+    entry = graph.tensors[graph.input.tensor].elements
+    samples = np.random.default_rng(1).integers(-128, 128, (300, entry)).astype(np.int8)
+    expected, said = interpreted(path, samples, reference=True)
+    assert len(np.unique(expected)) > 25, "the logits say something"
+    np.testing.assert_array_equal(logits(graph, samples, said), expected)
+    assert (logits(graph.replace(requantize=FLOAT), samples, said) != expected).any()
+
+
+def test_conversion_says_how_sums_are_rounded(tmp_path: Path) -> None:
+    """By itself as the file's kernels do; for the library in float32, which is a word that differs."""
+    path = tmp_path / "small.tflite"
+    path.write_bytes(small_network())
+    for more, header, page, line in (
+        ([], True, "file, sums rounded as TensorFlow Lite", ""),
+        (["--requantize", "float"], False, "file, sums not rounded as TensorFlow Lite", ""),
+        (["--library", str(tmp_path / "library")], False, "file, sums not rounded as", "may differ a little"),
+    ):
+        words = [str(path), "--classes", "3", "-o", str(tmp_path / "out"), "--board", "native"]
+        done = CliRunner().invoke(convert, [*words, *more])
+        assert done.exit_code == 0, done.output
+        assert ("MODEL_TFLITE" in (tmp_path / "out/model.h").read_text()) is header
+        assert page in (tmp_path / "out/report.html").read_text() and line in done.output

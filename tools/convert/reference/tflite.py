@@ -1,0 +1,135 @@
+"""The roundings of TensorFlow Lite's reference kernels: the twin of kernels with MICROTRAIN_TFLITE.
+
+Sources, all in tensorflow/lite/kernels/internal: common.h, quantization_util.cc, reference/hard_swish.h,
+reference/leaky_relu.h, reference/requantize.h, reference/reduce.h.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .numeric import Array, f32, requantize
+
+Side = tuple[float, int]  # scale and zero point of a tensor
+
+SHIFT_MOST = 22  # behind a fine multiplier: half a unit and a zero point are then an int32
+
+
+def multipliers(m: Array, pixels: int = 1) -> tuple[Array, Array]:
+    """float64 m [c] / pixels as a float32, cut off behind 24 bits, and as 30 or 31 bits, int32; 0: none.
+
+    QuantizeMultiplier() of TensorFlow Lite, tensorflow/lite/kernels/internal/quantization_util.cc, and what
+    QuantizedMeanOrSum() of reference_ops makes of it.
+    """
+    fraction, exponent = np.frexp(m)
+    fine = np.floor(fraction * 2.0**31 + 0.5).astype(np.int64)
+    over, left = fine == 2**31, pixels.bit_length() - 1
+    fine, shift = np.where(over, 2**30, fine), left - exponent - over
+    fine = (fine << left) // pixels
+    found = (fine > 0) & (shift >= 1) & (shift <= SHIFT_MOST)
+    cut = fine >> np.where(fine < 2**30, 6, 7) << np.where(fine < 2**30, 6, 7)
+    return (
+        np.where(found, np.ldexp(cut.astype(np.float64), -31 - shift), m / pixels).astype(f32),
+        np.where(found, fine, 0).astype(np.int32),
+    )
+
+
+def outputs(sums: Array, m: Array, fine: Array, zero: int) -> Array:
+    """What TensorFlow Lite's reference kernels make of sums [.., c], zero point added, before saturation.
+
+    A doubled product's upper half, half up, then a shift, half away from zero:
+    MultiplyByQuantizedMultiplier(), tensorflow/lite/kernels/internal/common.h. Channels without a fine
+    multiplier keep float32.
+    """
+    nearest = requantize(sums, m)
+    if not fine.any():
+        return nearest + zero
+    sums = sums.astype(np.int64)
+    twice = np.clip(2 * sums, -(2**31), 2**31 - 1)
+    high = (twice * fine + 2**31) >> 32
+    shift = np.where(fine > 0, 126 - (m.view(np.int32) >> 23) - (fine < 2**30), 1)
+    result: Array = (high - (high < 0) + (1 << (shift - 1))) >> shift
+    return np.where(fine > 0, result, nearest) + zero
+
+
+def away(sums: Array, count: int) -> Array:
+    """Integers through a count, half away from zero, as TensorFlow Lite averages."""
+    result: Array = np.sign(sums) * ((np.abs(sums) + count // 2) // count)
+    return result
+
+
+def requantized(values: Array, m: Any) -> Array:
+    """MultiplyByQuantizedMultiplier() of whole numbers that are a few, m of any size."""
+    fine, exponent = _multiplier(m)
+    high = ((values.astype(np.int64) << max(exponent, 0)) * fine + 2**30) >> 31
+    return _through(high, max(-exponent, 0))
+
+
+def clip(stored: Array, x: Side, y: Side, least: float, most: float) -> Array:
+    """What QUANTIZE makes of int8 values, and RELU, which are held between real limits."""
+    low, high = (np.clip(np.rint(limit / y[0]) + y[1], -128, 127) for limit in (least, most))
+    return _int8(np.clip(requantized(stored - x[1], x[0] / y[0]) + y[1], low, high))
+
+
+def leaky(stored: Array, x: Side, y: Side, slope: float) -> Array:
+    """The same of LEAKY_RELU."""
+    values, m = stored - x[1], f32(x[0]) / f32(y[0])
+    less = requantized(values, f32(x[0]) * f32(slope) / f32(y[0]))
+    made = np.where(values >= 0, requantized(values, m), less) + y[1]
+    return _int8(made)
+
+
+def silu(stored: Array, x: Side, y: Side) -> Array:
+    """The same of LOGISTIC, whose values are 256ths, and the product of both."""
+    values = stored - x[1]
+    gate = np.clip(np.rint(256 / (1 + np.exp(-x[0] * values.astype(np.float64)))), 0, 255)
+    made = requantized(values * gate.astype(np.int64), f32(x[0]) * f32(1 / 256) / f32(y[0]))
+    return _int8(made + y[1])
+
+
+def hard_swish(stored: Array, x: Side, y: Side) -> Array:
+    """The same of HARD_SWISH, which counts in 16 bits."""
+    hires = f32(1 / 128) * f32(x[0])
+    output, output_exponent = _multiplier16(hires / f32(y[0]))
+    reluish, exponent = _multiplier16(hires / f32(3 / 32768))
+    wide = (stored.astype(np.int64) - x[1]) << 7
+    value = _sat16(wide << max(exponent - 1, 0))
+    value = _high(value, reluish)
+    value = _sat16(value << 1) if exponent > 0 else _through(value, -exponent)
+    product = ((value + 2**15) >> 1) * _high(wide, output)
+    whole = np.sign(product) * (np.abs(product) >> 15)
+    return _int8(_through(whole, -output_exponent) + y[1])
+
+
+def _int8(values: Array) -> Array:
+    result: Array = np.clip(values, -128, 127).astype(np.int8)
+    return result
+
+
+def _multiplier(m: Any) -> tuple[int, int]:
+    """m as 31 bits and the exponent of 2 that they are multiplied with."""
+    fraction, exponent = np.frexp(np.float64(m))
+    fine = int(np.floor(fraction * 2.0**31 + 0.5))
+    return (2**30, int(exponent) + 1) if fine == 2**31 else (fine, int(exponent))
+
+
+def _multiplier16(m: Any) -> tuple[int, int]:
+    """The same as 15 bits."""
+    fine, exponent = _multiplier(m)
+    return min((fine + 2**15) >> 16, 2**15 - 1), exponent
+
+
+def _sat16(values: Array) -> Array:
+    return np.asarray(np.clip(values, -(2**15), 2**15 - 1))
+
+
+def _high(values: Array, m: int) -> Array:
+    """A doubled product's upper 16 bits, half up."""
+    return np.asarray((values * m + 2**14) >> 15)
+
+
+def _through(values: Array, shift: int) -> Array:
+    """values / 2^shift, half away from zero."""
+    return np.asarray((values - (values < 0) + (1 << shift >> 1)) >> shift) if shift else values
