@@ -20,12 +20,14 @@ from test_bit_exact import learn
 from test_executor import partly_trained, run_both
 
 from lab.attack.tflite_files import Int8, small_network
+from lab.sizes import networks as sizes
 from lab.tasks.logits import int8_graph, interpreted, logits
 from microtrain.base.plan import FLOAT, TFLITE
 from microtrain.convert.cli import main as convert
 from microtrain.convert.emit.code import generate
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import host, pool, scale
+from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.reference import hostlib, tflite
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.kernels import Conv
@@ -198,6 +200,24 @@ def test_a_network_learns_in_c_what_it_learns_in_numpy(tmp_path: Path, fraction_
 def test_random_networks(tmp_path: Path, seed: int) -> None:
     compiled = partly_trained(random_network(seed).replace(requantize=TFLITE), (0, 4, 8)[seed % 3])
     run_both(compiled, NativeModel(generate(compiled, "a test"), tmp_path), 4)
+
+
+def test_a_network_of_all_ops(tmp_path: Path) -> None:
+    """Streams, gates, groups, concatenations, activations by table: C makes and learns what NumPy does."""
+    graph = sizes.everything(5, True, tmp_path, shuffled=2).replace(requantize=TFLITE)
+    compiled = compile_graph(graph, sizes.SCHEMES[4], sizes.CLASSES)
+    run_both(compiled, NativeModel(generate(compiled, "a test"), tmp_path), 2)
+
+
+@pytest.mark.parametrize("m", [1e-12, 1.0, 1e5, 1e9])
+def test_any_multiplier_makes_a_table(m: float) -> None:
+    """Conversion of other models may ask for one that no file of TFLite has."""
+    stored = np.arange(-128, 128)
+    sides = (m, 3), (1.0, -5)
+    for table in (tflite.hard_swish, tflite.silu, lambda q, x, y: tflite.leaky(q, x, y, 0.1)):
+        made = table(stored, *sides)
+        assert made.dtype == np.int8 and made[131] == -5, "0 stays 0"
+    assert (np.diff(tflite.clip(stored, *sides, -1e9, 1e9).astype(int)) >= 0).all()
 
 
 def test_kernels_of_the_other_arithmetic_are_refused(tmp_path: Path) -> None:

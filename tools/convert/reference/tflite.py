@@ -14,6 +14,7 @@ from .numeric import Array, f32, requantize
 
 Side = tuple[float, int]  # scale and zero point of a tensor
 
+EXPONENT_MOST = 14  # of a multiplier: every number but 0 saturates
 SHIFT_MOST = 22  # behind a fine multiplier: half a unit and a zero point are then an int32
 
 
@@ -63,6 +64,7 @@ def away(sums: Array, count: int) -> Array:
 def requantized(values: Array, m: Any) -> Array:
     """MultiplyByQuantizedMultiplier() of whole numbers that are a few, m of any size."""
     fine, exponent = _multiplier(m)
+    exponent = min(exponent, EXPONENT_MOST)
     high = ((values.astype(np.int64) << max(exponent, 0)) * fine + 2**30) >> 31
     return _through(high, max(-exponent, 0))
 
@@ -84,7 +86,7 @@ def leaky(stored: Array, x: Side, y: Side, slope: float) -> Array:
 def silu(stored: Array, x: Side, y: Side) -> Array:
     """The same of LOGISTIC, whose values are 256ths, and the product of both."""
     values = stored - x[1]
-    gate = np.clip(np.rint(256 / (1 + np.exp(-x[0] * values.astype(np.float64)))), 0, 255)
+    gate = np.clip(np.rint(256 / (1 + np.exp(np.minimum(-x[0] * values, 80.0)))), 0, 255)
     made = requantized(values * gate.astype(np.int64), f32(x[0]) * f32(1 / 256) / f32(y[0]))
     return _int8(made + y[1])
 
@@ -100,7 +102,8 @@ def hard_swish(stored: Array, x: Side, y: Side) -> Array:
     value = _sat16(value << 1) if exponent > 0 else _through(value, -exponent)
     product = ((value + 2**15) >> 1) * _high(wide, output)
     whole = np.sign(product) * (np.abs(product) >> 15)
-    return _int8(_through(whole, -output_exponent) + y[1])
+    whole <<= min(max(output_exponent, 0), EXPONENT_MOST)
+    return _int8(_through(whole, max(-output_exponent, 0)) + y[1])
 
 
 def _int8(values: Array) -> Array:
