@@ -11,7 +11,7 @@ import kernel_cases
 import numpy as np
 import pytest
 from kernel_twins import Split, Twin
-from planting import KERNELS
+from planting import KERNELS, planted
 
 from microtrain.convert.ir import Window
 from microtrain.convert.ops import host
@@ -76,3 +76,26 @@ def check_depthwise(twin: Twin, side: int, mask: bool, stride: int, rounded: Rou
     for kernel in (3, 5):
         window = Window(kernel, kernel, stride, stride, kernel // 2, kernel // 2)
         check_layer(twin, "dwconv2d", side, window, mask, 0, rounded)
+
+
+def check_noticed(
+    folder: Path, level: str, fault: tuple[str, str, str], on_chip: bool, rounded: Rounded
+) -> None:
+    """Layers are wrong where a fault is planted.
+
+    fault    a file, what stands there and what shall
+    on_chip  Arm's kernels are those that are asked
+    """
+    name, right, _ = fault
+    assert (KERNELS / name).read_text().count(right) == 1
+    kernels = planted(folder / "src/kernels", fault)
+    if on_chip:
+        pytest.importorskip("unicorn", reason="Unicorn is not installed")
+        twin = arm_twin(folder, level, CORES[0], kernels)
+    else:
+        twin = Twin(host.bound(hostlib.build(kernels=kernels, cache=folder, level=level)))
+    with pytest.raises(AssertionError):
+        for side in (8, 21, 40):
+            check_dense(twin, side, False, 0, rounded)
+            check_dense(twin, side, True, 0, rounded)
+            check_depthwise(twin, side, False, 1, rounded)

@@ -14,8 +14,7 @@ from click.testing import CliRunner
 from conftest import EXAMPLE, ROOT, build_example
 from kernel_twins import Guarded, Twin
 from networks import random_network, residual_network
-from planting import KERNELS, planted
-from rounding_cases import BUILDS, CORES, arm_twin, built, check_dense, check_depthwise
+from rounding_cases import BUILDS, built, check_dense, check_depthwise, check_noticed
 from test_bit_exact import learn
 from test_executor import partly_trained, run_both
 
@@ -26,10 +25,10 @@ from microtrain.base.plan import FLOAT, TFLITE
 from microtrain.convert.cli import main as convert
 from microtrain.convert.emit.code import generate
 from microtrain.convert.native_model import NativeModel
-from microtrain.convert.ops import host, pool, scale
+from microtrain.convert.ops import pool, scale
 from microtrain.convert.pipeline import compile_graph
-from microtrain.convert.reference import hostlib, tflite
 from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference import tflite
 from microtrain.convert.reference.kernels import Conv
 from microtrain.device.link import EmulatorPort, ProgramPort
 
@@ -176,18 +175,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_wrong_rounding_is_noticed(tmp_path: Path, fault: str) -> None:
-    name, right, _ = FAULTS[fault]
-    assert (KERNELS / name).read_text().count(right) == 1
-    kernels = planted(tmp_path / "src/kernels", FAULTS[fault])
-    if "chip" in fault:
-        pytest.importorskip("unicorn", reason="Unicorn is not installed")
-        twin = arm_twin(tmp_path, LEVEL, CORES[0], kernels)
-    else:
-        twin = Twin(host.bound(hostlib.build(kernels=kernels, cache=tmp_path, level=LEVEL)))
-    with pytest.raises(AssertionError):
-        for side in (8, 21, 40):
-            check_dense(twin, side, "mask" in fault, 0, as_tflite)
-            check_depthwise(twin, side, False, 1, as_tflite)
+    check_noticed(tmp_path, LEVEL, FAULTS[fault], "chip" in fault, as_tflite)
 
 
 @pytest.mark.parametrize("fraction_bits", [0, 4])

@@ -69,7 +69,7 @@
     add     r3, r3, lr, lsl #1
     .endm
 
-    .macro  two_twice
+    .macro  two_sums
     ldm     r0!, {r8-r11}
     smlad   r8, r8, r4, r12
     smlad   r8, r9, r5, r8
@@ -80,8 +80,12 @@
     smlad   r9, r10, r5, r9
     ldr     r10, [r0], #4
     smlad   r9, r11, r6, r9
-    ldr     r11, [sp, #SHIFT]
     smlad   r9, r10, r7, r9
+    .endm
+
+    .macro  two_twice
+    two_sums
+    ldr     r11, [sp, #SHIFT]
     round_twice r8, r1, r2, r11, r10
     ssat    r8, #8, r8
     strb    r8, [r3]
@@ -92,17 +96,7 @@
     .endm
 
     .macro  two_floats
-    ldm     r0!, {r8-r11}
-    smlad   r8, r8, r4, r12
-    smlad   r8, r9, r5, r8
-    smlad   r8, r10, r6, r8
-    smlad   r8, r11, r7, r8
-    ldm     r0!, {r9-r11}
-    smlad   r9, r9, r4, r12
-    smlad   r9, r10, r5, r9
-    ldr     r10, [r0], #4
-    smlad   r9, r11, r6, r9
-    smlad   r9, r10, r7, r9
+    two_sums
     times_multiplier r8, r9
     qadd    r8, r8, r2
     qadd    r9, r9, r2
