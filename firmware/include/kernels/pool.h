@@ -15,8 +15,8 @@ struct pool {
     int16_t x_zero;
 };
 
-/* y = rint((float)sum / (float)(kh * kw)), half to even, or with MICROTRAIN_TFLITE away from zero; padding counts as x_zero (torch's count_include_pad).
- * y may not overlap x. */
+/* y = rint((float)sum / (float)(kh * kw)), half to even, or with MICROTRAIN_TFLITE away from zero; padding counts as
+ * x_zero (torch's count_include_pad). y may not overlap x. */
 void avgpool_fwd_s8(const struct pool *p, const int8_t *x, int8_t *y);
 /* ex = clamp(sum of the windows' ey / (kh * kw)); ex may not overlap ey. scratch: avgpool_bwd_x_scratch(p) bytes */
 void avgpool_bwd_x_s8(const struct pool *p, const struct error_s8 *ey, const struct clamp *clamp,
