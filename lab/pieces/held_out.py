@@ -12,6 +12,7 @@ import numpy as np
 from lab.golden.data import find
 from lab.networks import with_codes
 from lab.sizes.networks import SCHEMES, quantized
+from microtrain.base.plan import FLOAT
 from microtrain.convert.frontends.checkpoint import read_checkpoint
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.pipeline import compile_graph
@@ -39,7 +40,7 @@ def published() -> Iterator[Named]:
         graph = quantized(loaded, np.random.default_rng(0).integers(0, 256, (8, *shape)).astype(np.uint8))
         classes = graph.tensors[graph.output].channels
         name = f"{file.partition('_')[0]}_{re.sub('[-+]', '_', scheme.name)}"
-        yield name, compile_graph(graph, scheme, classes)
+        yield name, compile_graph(graph.replace(requantize=FLOAT), scheme, classes)  # as the library has it
     graph = read_checkpoint(data / "models/mcunet-5fps.pkl")
     yield "mcunet", compile_graph(graph, scheme_of(Path("mcunet-49kb")), 10)
     yield "mcunet_in_codes", compile_graph(with_codes(graph), SCHEMES[1], 10)
