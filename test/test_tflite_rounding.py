@@ -202,7 +202,7 @@ def test_any_multiplier_makes_a_table(m: float) -> None:
     """Conversion of other models may ask for one that no file of TFLite has."""
     stored = np.arange(-128, 128)
     sides = (m, 3), (1.0, -5)
-    for table in (tflite.hard_swish, tflite.silu, lambda q, x, y: tflite.leaky(q, x, y, 0.1)):
+    for table in (tflite.hard_swish, tflite.times_logistic, lambda q, x, y: tflite.leaky(q, x, y, 0.1)):
         made = table(stored, *sides)
         assert made.dtype == np.int8 and made[131] == -5, "0 stays 0"
     assert (np.diff(tflite.clip(stored, *sides, -1e9, 1e9).astype(int)) >= 0).all()

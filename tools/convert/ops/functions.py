@@ -192,7 +192,7 @@ ACTIVATIONS = {
             lambda x: _sigmoid(x) * (1.0 + x * (1.0 - _sigmoid(x))),
             "self",
             _no_factors,
-            tflite.silu,
+            tflite.times_logistic,
         ),
         Activation("gelu", _gelu_value, _gelu_slope, "self approximate", _gelu_factors),
         Activation("mish", lambda x: x * np.tanh(_softplus(x)), _mish_slope, "self", _no_factors),

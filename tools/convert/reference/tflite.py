@@ -83,7 +83,7 @@ def leaky(stored: Array, x: Side, y: Side, slope: float) -> Array:
     return _int8(made)
 
 
-def silu(stored: Array, x: Side, y: Side) -> Array:
+def times_logistic(stored: Array, x: Side, y: Side) -> Array:
     """The same of LOGISTIC, whose values are 256ths, and the product of both."""
     values = stored - x[1]
     gate = np.clip(np.rint(256 / (1 + np.exp(np.minimum(-x[0] * values, 80.0)))), 0, 255)
