@@ -30,11 +30,9 @@ def multipliers(m: Array, pixels: int = 1) -> tuple[Array, Array]:
     fine, shift = np.where(over, 2**30, fine), left - exponent - over
     fine = (fine << left) // pixels
     found = (fine > 0) & (shift >= 1) & (shift <= SHIFT_MOST)
-    cut = fine >> np.where(fine < 2**30, 6, 7) << np.where(fine < 2**30, 6, 7)
-    return (
-        np.where(found, np.ldexp(cut.astype(np.float64), -31 - shift), m / pixels).astype(f32),
-        np.where(found, fine, 0).astype(np.int32),
-    )
+    more = np.where(fine < 2**30, 6, 7)  # bits than a float32 has
+    cut = np.ldexp((fine >> more << more).astype(np.float64), -31 - shift)
+    return np.where(found, cut, m / pixels).astype(f32), np.where(found, fine, 0).astype(np.int32)
 
 
 def outputs(sums: Array, m: Array, fine: Array, zero: int) -> Array:
