@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,9 +11,13 @@ import kernel_arm
 import kernel_cases
 import numpy as np
 import pytest
+from conftest import ROOT
 from kernel_twins import Split, Twin
+from networks import residual_network
 from planting import KERNELS, planted
+from test_executor import partly_trained
 
+from microtrain.convert.emit.code import generate
 from microtrain.convert.ir import Window
 from microtrain.convert.ops import host
 from microtrain.convert.reference import hostlib
@@ -99,3 +104,15 @@ def check_noticed(
             check_dense(twin, side, False, 0, rounded)
             check_dense(twin, side, True, 0, rounded)
             check_depthwise(twin, side, False, 1, rounded)
+
+
+def check_others_refused(folder: Path, requantize: str) -> None:
+    """A model for one arithmetic, which is left in the folder, compiles with its own kernels alone."""
+    compiled = partly_trained(residual_network().replace(requantize=requantize), 0)
+    for name, text in generate(compiled, "a test").files.items():
+        (folder / name).write_text(text)
+    include = [f"-I{ROOT / 'firmware/include'}", f"-I{folder}"]
+    command = ["gcc", "-std=c11", "-fsyntax-only", *include, str(folder / "model.c")]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode and f"converted with --requantize {requantize}" in refused.stderr
+    subprocess.run([*command, f"-DMICROTRAIN_{requantize.upper()}=1"], check=True)

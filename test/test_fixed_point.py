@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import replace
 from fractions import Fraction
 from math import floor
@@ -10,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import EXAMPLE, ROOT, build_example
+from conftest import EXAMPLE, build_example
 from kernel_twins import Twin
 from networks import random_network, residual_network
-from rounding_cases import BUILDS, built, check_dense, check_depthwise, check_noticed
+from rounding_cases import BUILDS, built, check_dense, check_depthwise, check_noticed, check_others_refused
 from test_bit_exact import learn
 from test_executor import partly_trained, run_both
 
@@ -123,14 +122,7 @@ def test_random_networks(tmp_path: Path, seed: int) -> None:
 
 
 def test_kernels_of_the_other_arithmetic_are_refused(tmp_path: Path) -> None:
-    compiled = partly_trained(residual_network().replace(requantize=FIXED), 0)
-    for name, text in generate(compiled, "a test").files.items():
-        (tmp_path / name).write_text(text)
-    include = [f"-I{ROOT / 'firmware/include'}", f"-I{tmp_path}"]
-    command = ["gcc", "-std=c11", "-fsyntax-only", *include, str(tmp_path / "model.c")]
-    refused = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert refused.returncode and "converted with --requantize fixed" in refused.stderr
-    subprocess.run([*command, "-DMICROTRAIN_FIXED=1"], check=True)
+    check_others_refused(tmp_path, FIXED)
     with pytest.raises(Error, match="with --requantize float"):
         library.read(tmp_path, API_VERSION)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +10,10 @@ import kernel_cases
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import EXAMPLE, ROOT, build_example
+from conftest import EXAMPLE, build_example
 from kernel_twins import Guarded, Twin
 from networks import random_network, residual_network
-from rounding_cases import BUILDS, built, check_dense, check_depthwise, check_noticed
+from rounding_cases import BUILDS, built, check_dense, check_depthwise, check_noticed, check_others_refused
 from test_bit_exact import learn
 from test_executor import partly_trained, run_both
 
@@ -209,14 +208,7 @@ def test_any_multiplier_makes_a_table(m: float) -> None:
 
 
 def test_kernels_of_the_other_arithmetic_are_refused(tmp_path: Path) -> None:
-    compiled = partly_trained(residual_network().replace(requantize=TFLITE), 0)
-    for name, text in generate(compiled, "a test").files.items():
-        (tmp_path / name).write_text(text)
-    include = [f"-I{ROOT / 'firmware/include'}", f"-I{tmp_path}"]
-    command = ["gcc", "-std=c11", "-fsyntax-only", *include, str(tmp_path / "model.c")]
-    refused = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert refused.returncode and "converted with --requantize tflite" in refused.stderr
-    subprocess.run([*command, "-DMICROTRAIN_TFLITE=1"], check=True)
+    check_others_refused(tmp_path, TFLITE)
 
 
 def test_the_board_learns_what_this_machine_learns(tmp_path: Path) -> None:

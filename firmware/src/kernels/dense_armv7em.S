@@ -363,12 +363,6 @@
     smmls   \r, \r, r0, r6
     .endm
 
-    .macro  twice_output r, at:vararg
-    round_twice \r, r4, r6, r5, r0
-    ssat    \r, #8, \r
-    strb    \r, \at
-    .endm
-
 /* In eighths, limited far beyond those that saturate. */
     .macro  twice_eighths r
     round_twice \r, r4, r6, r5, r0
@@ -476,11 +470,11 @@
     ldr     r0, [r5], #4
 #if MICROTRAIN_TFLITE
     begin_twice .Lfloat_\name
-    twice_output r9, [r2, r7]
-    twice_output r10, [r2, r7, lsl #1]
+    put_twice r9, r4, r6, r5, r0, [r2, r7]
+    put_twice r10, r4, r6, r5, r0, [r2, r7, lsl #1]
     .if     \lanes == 6
-    twice_output r12, [r2, r7, lsl #2]
-    twice_output lr, [r3, r7, lsl #1]
+    put_twice r12, r4, r6, r5, r0, [r2, r7, lsl #2]
+    put_twice lr, r4, r6, r5, r0, [r3, r7, lsl #1]
     .endif
     round_twice r8, r4, r6, r5, r0
     ssat    r8, #8, r8

@@ -86,12 +86,8 @@
     .macro  two_twice
     two_sums
     ldr     r11, [sp, #SHIFT]
-    round_twice r8, r1, r2, r11, r10
-    ssat    r8, #8, r8
-    strb    r8, [r3]
-    round_twice r9, r1, r2, r11, r10
-    ssat    r9, #8, r9
-    strb    r9, [r3, lr]
+    put_twice r8, r1, r2, r11, r10, [r3]
+    put_twice r9, r1, r2, r11, r10, [r3, lr]
     add     r3, r3, lr, lsl #1
     .endm
 

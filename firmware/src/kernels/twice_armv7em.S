@@ -10,9 +10,7 @@
 
 /* r4 fine, r5 shift, r6 half a unit and the zero point; r10 is lost. */
     .macro  put v, at:vararg
-    round_twice \v, r4, r6, r5, r10
-    ssat    \v, #8, \v
-    strb    \v, \at
+    put_twice \v, r4, r6, r5, r10, \at
     .endm
 
 /* void put_run_twice(const int32_t *sums, uint32_t n, int8_t *y, const struct run_twice *at)

@@ -177,8 +177,13 @@ def call_bwd_w(names: Names, node: Node, more: str = "") -> str:
 def params(env: Env, node: Node) -> reference.Conv:
     x, y, window = geometry(env.graph, node)
     m, guard = multipliers(env.graph, forward_of(env.graph, node)), layer_guard(env.graph, node)
-    fixed, fine = env.graph.requantize == FIXED, conv_constants.fine(env.graph, forward_of(env.graph, node))
-    return reference.Conv(x.shape, y.shape, window, x.zero, y.zero, m, guard, fixed, fine)
+    ways = _ways(env.graph, forward_of(env.graph, node))
+    return reference.Conv(x.shape, y.shape, window, x.zero, y.zero, m, guard, *ways)
+
+
+def _ways(graph: Graph, node: Node) -> tuple[bool, np.ndarray | None]:
+    """The fields `fixed` and `fine` of a convolution."""
+    return graph.requantize == FIXED, conv_constants.fine(graph, node)
 
 
 def _run_forward(env: Env, node: Node) -> None:
@@ -246,8 +251,7 @@ def int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
     total, m = sums(graph, node, env[node.inputs[0]]), multipliers(graph, node)
     zero = graph.tensors[node.outputs[0]].zero
     if graph.requantize != FLOAT:
-        fixed, fine = graph.requantize == FIXED, conv_constants.fine(graph, node)
-        return sat8(reference.stored(total, m, zero, fixed, fine))
+        return sat8(reference.stored(total, m, zero, *_ways(graph, node)))
     return requantized(total.astype(np.float32) * m, zero)
 
 

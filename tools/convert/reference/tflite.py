@@ -21,14 +21,10 @@ SHIFT_MOST = 22  # behind a fine multiplier: half a unit and a zero point are th
 def multipliers(m: Array, pixels: int = 1) -> tuple[Array, Array]:
     """float64 m [c] / pixels as a float32, cut off behind 24 bits, and as 30 or 31 bits, int32; 0: none.
 
-    QuantizeMultiplier() of TensorFlow Lite, tensorflow/lite/kernels/internal/quantization_util.cc, and what
-    QuantizedMeanOrSum() of reference_ops makes of it.
+    With pixels, what QuantizedMeanOrSum() of reference_ops makes of it.
     """
-    fraction, exponent = np.frexp(m)
-    fine = np.floor(fraction * 2.0**31 + 0.5).astype(np.int64)
-    over, left = fine == 2**31, pixels.bit_length() - 1
-    fine, shift = np.where(over, 2**30, fine), left - exponent - over
-    fine = (fine << left) // pixels
+    (fine, exponent), left = _multiplier(m), pixels.bit_length() - 1
+    fine, shift = (fine << left) // pixels, left - exponent
     found = (fine > 0) & (shift >= 1) & (shift <= SHIFT_MOST)
     more = np.where(fine < 2**30, 6, 7)  # bits than a float32 has
     cut = np.ldexp((fine >> more << more).astype(np.float64), -31 - shift)
@@ -42,15 +38,14 @@ def outputs(sums: Array, m: Array, fine: Array, zero: int) -> Array:
     MultiplyByQuantizedMultiplier(), tensorflow/lite/kernels/internal/common.h. Channels without a fine
     multiplier keep float32.
     """
-    nearest = requantize(sums, m)
     if not fine.any():
-        return nearest + zero
+        return requantize(sums, m) + zero
     sums = sums.astype(np.int64)
     twice = np.clip(2 * sums, -(2**31), 2**31 - 1)
     high = (twice * fine + 2**31) >> 32
     shift = np.where(fine > 0, 126 - (m.view(np.int32) >> 23) - (fine < 2**30), 1)
     result: Array = (high - (high < 0) + (1 << (shift - 1))) >> shift
-    return np.where(fine > 0, result, nearest) + zero
+    return (result if fine.all() else np.where(fine > 0, result, requantize(sums, m))) + zero
 
 
 def away(sums: Array, count: int) -> Array:
@@ -61,7 +56,7 @@ def away(sums: Array, count: int) -> Array:
 
 def requantized(values: Array, m: Any) -> Array:
     """MultiplyByQuantizedMultiplier() of whole numbers that are a few, m of any size."""
-    fine, exponent = _multiplier(m)
+    fine, exponent = (int(part) for part in _multiplier(m))
     exponent = min(exponent, EXPONENT_MOST)
     high = ((values.astype(np.int64) << max(exponent, 0)) * fine + 2**30) >> 31
     return _through(high, max(-exponent, 0))
@@ -109,16 +104,17 @@ def _int8(values: Array) -> Array:
     return result
 
 
-def _multiplier(m: Any) -> tuple[int, int]:
-    """m as 31 bits and the exponent of 2 that they are multiplied with."""
-    fraction, exponent = np.frexp(np.float64(m))
-    fine = int(np.floor(fraction * 2.0**31 + 0.5))
-    return (2**30, int(exponent) + 1) if fine == 2**31 else (fine, int(exponent))
+def _multiplier(m: Any) -> tuple[Array, Array]:
+    """m, one or many, as 31 bits and the exponent of 2 that goes with them: QuantizeMultiplier()."""
+    fraction, exponent = np.frexp(np.asarray(m, np.float64))
+    fine = np.floor(fraction * 2.0**31 + 0.5).astype(np.int64)
+    over = fine == 2**31
+    return np.where(over, 2**30, fine), exponent + over
 
 
 def _multiplier16(m: Any) -> tuple[int, int]:
     """The same as 15 bits."""
-    fine, exponent = _multiplier(m)
+    fine, exponent = (int(part) for part in _multiplier(m))
     return min((fine + 2**15) >> 16, 2**15 - 1), exponent
 
 
