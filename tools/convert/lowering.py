@@ -248,19 +248,9 @@ class Lowering:
         return None if tensor == "input" else self.nodes[int(tensor[1:])]
 
     def is_made_of(self, act: Act, op: str, x: Act) -> bool:
-        """True for what an op that was appended last makes of x."""
-        last = self.nodes[-1] if self.nodes else None
-        return (
-            last is not None
-            and last.op == op
-            and last.outputs == (act.tensor,)
-            and last.inputs == (self.tensor_of(x),)
-        )
-
-    def take_back(self, act: Act) -> None:
-        """Remove the node that was appended last, which made an activation that nothing has read."""
-        self.nodes.pop()
-        del self.tensors[act.tensor]
+        """True for what an op makes of x."""
+        maker = self.maker(act.tensor)
+        return maker is not None and maker.op == op and maker.inputs == (self.tensor_of(x),)
 
     def reads_stand_in(self, call: Call) -> bool:
         """Whether a call reads what an op makes that is not supported, as anything but an image."""

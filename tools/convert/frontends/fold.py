@@ -15,7 +15,7 @@ import numpy as np
 from microtrain.convert.ir import WINDOW_MOST, ConvertError, Graph, Input, Layer, Node, Source, Tensor, Window
 from microtrain.convert.lowering import NO_LIMIT, NORM, STAND_IN, LayerError
 from microtrain.convert.names import LONGEST, identifier, safe_name
-from microtrain.convert.ops import TABLE, ForwardOp, add, conv, functions, head, recurrent_aten
+from microtrain.convert.ops import TABLE, ForwardOp, add, conv, functions, head, position, recurrent_aten
 from microtrain.convert.ops.table import Folds
 from microtrain.convert.raw import Raw
 
@@ -58,6 +58,7 @@ def clean(raw: Raw) -> Graph:
         fold_normalisation,
         root_means,
         fold_batch_norms,
+        join_positions,
         order_vectors,
         fuse_activations,
         rescale,
@@ -202,6 +203,20 @@ def _folded(layer: Layer, norm: Layer, prefix: str) -> Layer:
         scale = layer.weight_scale if plain else None
         weight, bias = weight.astype(np.float32), bias.astype(np.float32)
         return replace(layer, weight=weight, bias=bias, source=source, weight_scale=scale, seen=norm.seen)
+
+
+def join_positions(graph: Graph, found: Found) -> Graph:
+    """One table for constants that are added to the same tokens one after the other."""
+    for node in graph.nodes:
+        before = graph.producer(node.inputs[0])
+        if before is None or not before.op == node.op == position.POSITION or position.lead_of(node):
+            continue
+        if len(graph.readers(before.outputs[0])) == 1:
+            both, gone = position.joined(graph, before, node), before.outputs[0]
+            nodes = tuple(both if n is node else n for n in graph.nodes if n is not before)
+            tensors = {name: tensor for name, tensor in graph.tensors.items() if name != gone}
+            graph = graph.replace(nodes=nodes, tensors=tensors)
+    return graph
 
 
 def fuse_activations(graph: Graph, found: Found) -> Graph:

@@ -227,13 +227,7 @@ def _parallel(run: Any, step: Any, x: Any) -> Any:
 
 def added(low: Lowering, call: Call, x: Act, name: str, table: np.ndarray) -> Act:
     """A map and a constant for each of its numbers, float32 [h * w * c] as they lie in memory."""
-    h, w, c = low.shape(x)
-    last = low.nodes[-1] if low.nodes else None
-    if last is not None and last.op == POSITION and last.outputs == (x.tensor,):
-        known = np.array(last.factors[1:]) + table
-        low.nodes[-1] = node_of(last.name, last.inputs[0], x.tensor, lead_of(last), known)
-        return x
-    return _emit(low, call, x, name, (h, w, c), 0, table)
+    return _emit(low, call, x, name, low.shape(x), 0, table)
 
 
 def preceded(low: Lowering, call: Call, x: Act, name: str, tokens: np.ndarray) -> Act:
@@ -241,6 +235,12 @@ def preceded(low: Lowering, call: Call, x: Act, name: str, tokens: np.ndarray) -
     h, w, c = low.shape(x)
     table = np.concatenate([tokens, np.zeros((h * w, c))])
     return _emit(low, call, x, name, (h * w + len(tokens), 1, c), len(tokens), table)
+
+
+def joined(graph: Graph, first: Node, second: Node) -> Node:
+    """Both constants in one table, where a node adds its own to what another one has made."""
+    known = real_table(graph, first) + real_table(graph, second)
+    return node_of(first.name, first.inputs[0], second.outputs[0], lead_of(first), known)
 
 
 def _emit(low: Lowering, call: Call, x: Act, name: str, shape: Shape, lead: int, table: np.ndarray) -> Act:

@@ -219,7 +219,6 @@ def lower(low: Lowering, call: Call) -> Act:
         raise unsupported(call)
     for x, gate in ((a, b), (b, a)):
         if low.is_made_of(gate, SIGMOID, x):
-            low.take_back(gate)
             return low.emit(call, SILU, (x,), low.shape(x), dims=x.dims)
     a, b = low.activation(call, a), low.activation(call, b)
     if low.tensor_of(a) == low.tensor_of(b):
