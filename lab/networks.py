@@ -7,8 +7,20 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from microtrain.convert.ir import Axis, Graph, Input, Layer, Node, Shape, Source, Tensor, Window, out_size
-from microtrain.convert.ops import coded, position, prototypes, recurrent, unflatten
+from microtrain.convert.ir import (
+    Axis,
+    Codes,
+    Graph,
+    Input,
+    Layer,
+    Node,
+    Shape,
+    Source,
+    Tensor,
+    Window,
+    out_size,
+)
+from microtrain.convert.ops import coded, mul_add, position, prototypes, recurrent, unflatten
 from microtrain.convert.ops.attention import ATTENTION
 from microtrain.convert.ops.functions import SIGMOID
 from microtrain.convert.ops.pool_aten import CHANNEL_MAXIMUM, CHANNEL_MEAN
@@ -97,6 +109,19 @@ class Builder:
         y = self._tensor((h * w + lead, 1, c) if lead else (h, w, c), 6.0 / 255, -7)
         table = self.rng.normal(0, 0.5, (h * w + lead, c))
         self.nodes.append(position.node_of(f"position{len(self.nodes)}", x, y, lead, table))
+        return y
+
+    def mul_add(self, x: str, with_term: bool = True) -> str:
+        """Times a constant a channel, and plus another one, as an int8 TFLite file has them."""
+        c = self.tensors[x].channels
+        w, b = (self.rng.integers(-128, 128, c).astype(np.int8) for _ in range(2))
+        factor, term = (
+            Codes(w, 1.5 / 128, -128 + int(self.rng.integers(90)), True),
+            Codes(b, 1 / 128, 9, False),
+        )
+        own = mul_add.Constants(factor, term, (4.0 / 255, -9)) if with_term else mul_add.Constants(factor)
+        y = self._tensor(self.tensors[x].shape, 4.0 / 255, -12)
+        self.nodes.append(mul_add.node_of(f"mul_add{len(self.nodes)}", x, y, own))
         return y
 
     def attention(self, x: str, heads: int, down: int = 1, across: int = 1) -> str:

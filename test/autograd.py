@@ -15,7 +15,7 @@ from torch.nn import functional as F  # noqa: N812
 from microtrain.base.plan import PROTOTYPES
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph, Node, Tensor
-from microtrain.convert.ops import position, prototypes, reconstruct
+from microtrain.convert.ops import mul_add, position, prototypes, reconstruct
 from microtrain.convert.ops.curves import NUMBERS
 from microtrain.convert.ops.functions import (
     ABSOLUTE,
@@ -157,6 +157,11 @@ def _run(
         table = torch.tensor(position.table_of(graph, node) * position.scale_of(node)).T[None]
         made = F.pad(real, (table.shape[2] - real.shape[2], 0)) + table
         return made.reshape(1, y.channels, *y.shape[:2]) / y.scale + y.zero
+    if node.op == mul_add.MUL_ADD:
+        own = mul_add.constants(node)
+        both = (0.0 if v is None else torch.tensor(v.real)[:, None, None] for v in (own.factor, own.term))
+        factor, term = both
+        return ((values[xs[0].name] - xs[0].zero) * xs[0].scale * factor + term) / y.scale + y.zero
     if node.op == "concat":
         return torch.cat([(values[x.name] - x.zero) * x.scale / y.scale + y.zero for x in xs], dim=1)
     if node.op == "upsample":

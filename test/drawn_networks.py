@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
-from microtrain.convert.ir import Axis, Graph, Input, Layer, Node, Source, Tensor, Window, out_size
+from microtrain.convert.ir import Axis, Codes, Graph, Input, Layer, Node, Source, Tensor, Window, out_size
 from microtrain.convert.ops import position, recurrent, unflatten
 from microtrain.convert.ops.attention import ATTENTION
 from microtrain.convert.ops.channels_aten import CONCAT, TAKE
 from microtrain.convert.ops.functions import CLIP, SIGMOID, SILU
+from microtrain.convert.ops.mul_add import MUL_ADD, Constants, node_of
 from microtrain.convert.ops.normalise import GROUP_NORM
 from microtrain.convert.ops.pool_aten import CHANNEL_MAXIMUM, CHANNEL_MEAN, DOWN
 from microtrain.convert.ops.recurrent import cell_of
@@ -150,6 +151,16 @@ class FloatBuilder:
         y = self._name()
         self.tensors[y] = Tensor(y, (rows.outputs, columns.outputs, self.tensors[x].channels))
         self.nodes.append(Node(RESAMPLE, f"sampled{len(self.nodes)}", (x,), (y,), axes=(rows, columns)))
+        return y
+
+    def multiplied(self, x: str, with_term: bool) -> str:
+        """Times a constant a channel, and plus another one, as int8 TFLite files have them."""
+        y, c = self._name(), self.tensors[x].channels
+        self.tensors[y] = Tensor(y, self.tensors[x].shape)
+        w, b = (self.rng.integers(-128, 128, c).astype(np.int8) for _ in range(2))
+        own = Constants(Codes(w, 1.5 / 128, 7, True), Codes(b, 1 / 128, -20, False), (16 / 255, -9))
+        own = own if with_term else Constants(own.factor)
+        self.nodes.append(node_of(f"multiplied{len(self.nodes)}", x, y, own))
         return y
 
     def attended_to(self, x: str) -> str:
@@ -304,6 +315,7 @@ def float_networks(draw: st.DrawFn) -> Graph:
             "sampled",
             "bottleneck",
             "attended_to",
+            MUL_ADD,
             "shuffled",
             "attended",
             *LAST,
@@ -338,6 +350,8 @@ def float_networks(draw: st.DrawFn) -> Graph:
             x = b.bottleneck(x, draw(st.integers(1, 6)), sizes, draw(acts))
         elif kind == "attended_to":
             x = b.attended_to(x)
+        elif kind == MUL_ADD:
+            x = b.multiplied(x, draw(st.booleans()))
         elif kind == "attended":
             h, w, _ = b.tensors[x].shape
             steps = tuple(

@@ -30,7 +30,7 @@ from recurrent_cases import check_recurrent as check_recurrent  # in CHECKS
 
 from lab.networks import coded_weights
 from microtrain.base.plan import DISTANCES, SCORES, SUMS
-from microtrain.convert.ir import Axis, Graph, Input, Node, Tensor, Window
+from microtrain.convert.ir import Axis, Codes, Graph, Input, Node, Tensor, Window
 from microtrain.convert.ops import (
     activations,
     add,
@@ -39,6 +39,7 @@ from microtrain.convert.ops import (
     channels,
     grouped,
     head,
+    mul_add,
     multilabel,
     normalise,
     pool,
@@ -839,6 +840,44 @@ def check_position(twin: Twin, rng: Rng) -> None:
     twin.lib.position_bwd_x_s8(record, error_struct(ey), factor, clamp_struct(clamp), error_struct(ex))
     guard.check()
     same_error(ex, position.position_bwd_x(ey, lead, factor, clamp))
+
+
+def check_mul_add(twin: Twin, rng: Rng) -> None:
+    """With a term whose scale is the smaller one, or the larger, and without; in place and not."""
+    pixels, c = int(rng.integers(1, 12)), int(rng.integers(1, 21))
+    p = draw_mul_add(rng, c)
+    x, guard = draw_s8(rng, (pixels, c)), Guarded()
+    record = mul_add.c_struct(p)
+    want, want_mask = mul_add.mul_add_fwd(p, x)
+    source = guard.copy(x)
+    y = source if rng.integers(2) else guard.array(want.shape, np.int8)
+    mask = guard.array((pixels, (c + 7) // 8), np.uint8) if rng.integers(4) else None
+    twin.lib.mul_add_fwd_s8(record, pixels, c, source, y, mask)
+    np.testing.assert_array_equal(y, want)
+    same_mask(mask, want_mask)
+    ey, clamp = draw_error(rng, (pixels, 1, c)), draw_clamp(rng, (pixels, 1, c))
+    ex = _copy_error(guard, draw_error(rng, (pixels, 1, c)))
+    twin.lib.mul_add_bwd_x_s8(record, pixels, c, error_struct(ey), clamp_struct(clamp), error_struct(ex))
+    guard.check()
+    factor = p.own.factor
+    same_error(ex, scale.errors_times(mul_add.product_of(p), ey, factor.values, factor.zero, clamp))
+
+
+def draw_mul_add(rng: Rng, c: int) -> mul_add.Arithmetic:
+    """Constants and scales that the kernel takes, of products that mostly fit and sums that do."""
+    while True:
+        sides = [(float(np.float32(10.0 ** rng.uniform(-3, 0))), draw_zero(rng)) for _ in range(5)]
+        x, between, y, w, b = sides
+        between = (float(np.float32(x[0] * w[0] * 10.0 ** rng.uniform(0.5, 2.5))), between[1])
+        y = (float(np.float32(max(between[0], b[0]) * 10.0 ** rng.uniform(-0.5, 1))), y[1])
+        factor, term = (
+            Codes(rng.integers(-128, 128, c).astype(np.int8), *side, is_factor)
+            for side, is_factor in ((w, True), (b, False))
+        )
+        own = mul_add.Constants(factor, term if rng.integers(4) else None, between)
+        p = mul_add.arithmetic(own, x, between if own.term is None else y)
+        if p.is_possible:
+            return p
 
 
 def check_concat(twin: Twin, rng: Rng) -> None:

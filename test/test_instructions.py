@@ -19,6 +19,7 @@ from microtrain.convert.loading import load, quantized_with_report
 from microtrain.convert.ops import TABLE, attention
 from microtrain.convert.ops.coded import CODED
 from microtrain.convert.ops.grouped import GROUPED
+from microtrain.convert.ops.mul_add import MUL_ADD
 from microtrain.convert.ops.normalise_aten import GROUP_NORM
 from microtrain.convert.ops.pool_aten import CHANNEL_MAXIMUM, CHANNEL_MEAN
 from microtrain.convert.ops.position import POSITION
@@ -128,7 +129,7 @@ def test_what_was_never_counted_is_named(
 
 CELLS = (*LAST, *LAST.values())
 MAPS = (MULTIPLY, UPSAMPLE, RESAMPLE, PIXELS, CHANNEL_MEAN, CHANNEL_MAXIMUM)
-OTHERS = (*MAPS, attention.ATTENTION, GROUP_NORM, POSITION, GROUPED, CODED, *CELLS)
+OTHERS = (*MAPS, attention.ATTENTION, GROUP_NORM, POSITION, MUL_ADD, GROUPED, CODED, *CELLS)
 
 
 def forward(kind: str) -> str:

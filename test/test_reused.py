@@ -31,7 +31,7 @@ class Reused(nn.Module):
 
 def gate(net: Reused, x: torch.Tensor) -> torch.Tensor:
     """Half of a SiLU, which is a gate too."""
-    opened = torch.sigmoid(x)
+    opened = nn.Sigmoid()(x)
     made: torch.Tensor = net.mix(x * opened) * opened
     return made
 

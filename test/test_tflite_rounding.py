@@ -24,7 +24,7 @@ from microtrain.base.plan import FLOAT, TFLITE
 from microtrain.convert.cli import main as convert
 from microtrain.convert.emit.code import generate
 from microtrain.convert.native_model import NativeModel
-from microtrain.convert.ops import pool, scale
+from microtrain.convert.ops import mul_add, pool, scale
 from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference import tflite
@@ -160,7 +160,7 @@ def test_products(twin: Twin, kernel: str, real: float) -> None:
 FAULTS = {
     "half up alone": ("requantize.h", "return (t + (t >> 31) + m.offset)", "return (t + m.offset)"),
     "the shift of a mean": ("requantize.h", "(fine < 1 << 30)", "(fine < 1)"),
-    "one rounding": ("requantize.h", "(twice * fine + ((int64_t)1 << 31))", "(twice * fine)"),
+    "one rounding": ("requantize.h", "((int64_t)a * b + ((int64_t)1 << 31))", "((int64_t)a * b)"),
     "one rounding on the chip": ("assembly.inc", "smmlar  \\temp", "smmla   \\temp"),
     "half up alone on the chip": ("assembly.inc", "add     \\v, \\temp, \\v, asr #31", "mov     \\v, \\temp"),
     "the shift of a mean on the chip": (
@@ -187,6 +187,18 @@ def test_a_network_learns_in_c_what_it_learns_in_numpy(tmp_path: Path, fraction_
 def test_random_networks(tmp_path: Path, seed: int) -> None:
     compiled = partly_trained(random_network(seed).replace(requantize=TFLITE), (0, 4, 8)[seed % 3])
     run_both(compiled, NativeModel(generate(compiled, "a test"), tmp_path), 4)
+
+
+def test_factors_and_terms_of_a_file(tmp_path: Path) -> None:
+    """They are ops of their own, however all else is rounded, and what is before them learns."""
+    path = tmp_path / "norms.tflite"
+    path.write_bytes(with_norms())
+    graph = int8_graph(path)
+    terms = [mul_add.constants(n).term is not None for n in graph.nodes if n.op == mul_add.MUL_ADD]
+    assert terms == [True, True, False] and not any(n.op == "dwconv2d" for n in graph.nodes[:-2])
+    for rounding in (TFLITE, FLOAT):
+        compiled = partly_trained(graph.replace(requantize=rounding), 4)
+        run_both(compiled, NativeModel(generate(compiled, "a test"), tmp_path / rounding), 6)
 
 
 def test_a_network_of_all_ops(tmp_path: Path) -> None:
@@ -234,7 +246,21 @@ def with_activations() -> bytes:
     return net.mean((0.02, -110)).linear(5, (0.05, 3)).file()
 
 
-@pytest.mark.parametrize("network", [small_network, with_activations])
+def with_norms() -> bytes:
+    """Batch norms behind an activation: a product and a sum, whose scale is the smaller one or the larger,
+    one of them with an activation; and a product alone."""
+    net = Int8.input((12, 12, 3))
+    net.conv(8, (3, 3), 1, (12, 12), (0.05, -128))
+    net.by_constant("MUL", True, (0.012, -100), (0.06, -40)).by_constant("ADD", True, (0.01, 9), (0.05, -30))
+    net.conv(12, (3, 3), 2, (6, 6), (0.05, 4), act=0)
+    net.by_constant("MUL", True, (0.012, -7), (0.05, 11)).by_constant(
+        "ADD", True, (0.07, 2), (0.04, -128), act=1
+    )
+    net.conv(6, (3, 3), 1, (6, 6), (0.05, -128)).by_constant("MUL", False, (0.008, -128), (0.03, -128))
+    return net.mean((0.02, -128)).linear(5, (0.02, 3)).file()
+
+
+@pytest.mark.parametrize("network", [small_network, with_activations, with_norms])
 def test_a_files_logits_are_those_of_the_reference_kernels(network: object, tmp_path: Path) -> None:
     """Every one; rounded once a layer, by a float, they are not."""
     pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")

@@ -254,6 +254,20 @@ class Int8:
         self.x, self.scale, self.zero = made, y[0], y[1]
         return self
 
+    def by_constant(
+        self, kind: str, each: bool, constant: tuple[float, int], y: tuple[float, int], act: int = 0
+    ) -> Int8:
+        """MUL, ADD or SUB of a constant of its own for each channel, or of one for all.
+
+        constant  its scale and zero point
+        """
+        values = self.rng.integers(-128, 128, self.shape[-1:] if each else ())
+        own = self.w.tensor("c", values.shape, data=values, scale=constant[:1], zero=constant[1:])
+        made = self.w.tensor(kind.lower(), (1, *self.shape), scale=(y[0],), zero=(y[1],))
+        self.w.op(kind, (self.x, own), (made,), f"{kind.title()}Options", FusedActivationFunction=act)
+        self.x, self.scale, self.zero = made, y[0], y[1]
+        return self
+
     def times(self, other: int, y: tuple[float, int]) -> Int8:
         """The product with another tensor of that shape."""
         made = self.w.tensor("product", (1, *self.shape), scale=(y[0],), zero=(y[1],))

@@ -35,6 +35,7 @@ def others() -> Iterator[Named]:
     for networks, numbers in ((groups(), ()), (normed(), NORMED)):
         yield from (each for each in picked(networks, numbers) if each[1].scheme.weights)
     yield from positioned()
+    yield from multiplied()
     yield from windows()
     yield from coded()
     yield from cells()
@@ -63,6 +64,14 @@ def positioned() -> Iterator[Named]:
         tokens = b.position(b.conv("x", channels, 3, 2), 1)
         graph = b.finish(b.conv(tokens, 8), 4)
         yield f"positioned{number}", compile_graph(graph, Scheme("biases", -1), 4, STEPS)
+
+
+def multiplied() -> Iterator[Named]:
+    """Factors and terms of int8 TFLite files, with errors that reach what is before them."""
+    for number, ((size, channels), with_term) in enumerate(product(POSITIONED, (False, True))):
+        b = Builder(np.random.default_rng(number), (size, size, 3))
+        x = b.mul_add(b.conv("x", channels, 3, 2), with_term)
+        yield f"multiplied{number}", compile_graph(b.finish(b.conv(x, 8), 4), Scheme("biases", -1), 4, STEPS)
 
 
 def windows() -> Iterator[Named]:

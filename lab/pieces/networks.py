@@ -135,6 +135,15 @@ def sampled() -> Iterator[Named]:
         yield f"spread{number}", compile_graph(graph, SCHEMES[2], 3, PASSES[number % len(PASSES)])
 
 
+def multiplied() -> Iterator[Named]:
+    """Factors and terms of int8 files, of few and of many channels and pixels."""
+    for number, (c, with_term) in enumerate(product((1, 6, 24, 70), (False, True))):
+        rng = np.random.default_rng(number)
+        b = Builder(rng, (int(rng.integers(6, 30)), int(rng.integers(6, 30)), 3))
+        graph = b.finish(b.conv(b.mul_add(b.conv("x", c), with_term), 5), 3)
+        yield f"multiplied{number}", compile_graph(graph, SCHEMES[2], 3, PASSES[number % len(PASSES)])
+
+
 def spatial() -> Iterator[Named]:
     """Attention to pixels, of few and of many."""
     for number, (c, stride) in enumerate(product((2, 7, 24, 70, 130), (1, 2))):
@@ -428,6 +437,7 @@ SOURCES: dict[str, Callable[[Path], Iterator[Named]]] = {
     "groups": lambda _: groups(),
     "expanded": lambda _: expanded(),
     "gates": lambda _: gates(),
+    "multiplied": lambda _: multiplied(),
     "sampled": lambda _: (each for made in (sampled(), spatial()) for each in made),
     "bottlenecks": lambda _: bottlenecks(),
     "small": lambda _: small(),

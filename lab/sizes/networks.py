@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lab.networks import of_open_set, with_codes
+from lab.networks import Builder, of_open_set, with_codes
 from microtrain.base.plan import TFLITE
 from microtrain.base.sound import parse
 from microtrain.convert.emit import tables
@@ -184,6 +184,7 @@ def samples(root: Path, folder: Path) -> Iterator[Compiled]:
         yield compile_graph(in_groups(folder), scheme, CLASSES)
         yield compile_graph(normed(folder), scheme, CLASSES)
         yield compile_graph(attending(folder), scheme, CLASSES)
+        yield compile_graph(multiplied(), scheme, CLASSES)
     for cell in (nn.GRU, nn.LSTM):
         yield from over_time(cell, folder)
     for scheme in SCHEMES[:3]:
@@ -237,6 +238,13 @@ def normed(folder: Path) -> Graph:
     torch.export.save(torch.export.export(layers.eval(), (torch.zeros(1, 3, SIDE, SIDE),)), path)
     images = np.random.default_rng(0).integers(0, 256, (4, SIDE, SIDE, 3)).astype(np.uint8)
     return quantized(load_model(path), images)
+
+
+def multiplied() -> Graph:
+    """Factors and terms a channel as an int8 TFLite file has them, with errors behind and before them."""
+    b = Builder(np.random.default_rng(0), (SIDE, SIDE, 3))
+    x = b.mul_add(b.conv("x", 8, 3, 2))
+    return b.finish(b.conv(b.mul_add(b.conv(x, 12, 3, 2), with_term=False), 8), CLASSES)
 
 
 class Attending(nn.Module):

@@ -153,6 +153,24 @@ ONCE, MEAN = "once", "mean"
 
 
 @dataclass(frozen=True, eq=False)
+class Codes:
+    """A constant of an int8 file that is a factor or a term: int8 values, of each channel or one for all.
+
+    Its real values are scale * (values - zero).
+    """
+
+    values: np.ndarray
+    scale: float
+    zero: int
+    is_factor: bool
+
+    @property
+    def real(self) -> np.ndarray:
+        result: np.ndarray = np.float32(self.scale) * (self.values.astype(np.float32) - self.zero)
+        return result
+
+
+@dataclass(frozen=True, eq=False)
 class Layer:
     """Constants of one convolution, linear layer or head, and what of it is trained.
 
@@ -167,6 +185,7 @@ class Layer:
                   What is shared stays frozen
     sums          of a TFLite file: ONCE or MEAN, where its reference kernels do not round as those of a
                   convolution (conv_constants.fine)
+    codes         of one that is a factor or a term alone, of an int8 TFLite file: the constant as it is there
     """
 
     weight: np.ndarray
@@ -181,6 +200,7 @@ class Layer:
     seen: tuple[np.ndarray, np.ndarray] | None = None
     shares: str = ""
     sums: str = ""
+    codes: Codes | None = None
 
     @property
     def depthwise(self) -> bool:

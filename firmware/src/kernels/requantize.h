@@ -25,6 +25,18 @@ ALWAYS_INLINE struct multiplier multiplier_at(const struct conv2d *p, uint32_t c
     return m;
 }
 
+/* a * b / 2^32, half up. */
+ALWAYS_INLINE int32_t upper_half(int32_t a, int32_t b)
+{
+#if KERNELS_DSP
+    int32_t r;
+    __asm__("smmulr %0, %1, %2" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+#else
+    return (int32_t)(((int64_t)a * b + ((int64_t)1 << 31)) >> 32);
+#endif
+}
+
 #if MICROTRAIN_TFLITE
 
 /* acc * fine / 2^31, half up; acc is limited to what 31 bits hold. */
@@ -37,7 +49,7 @@ ALWAYS_INLINE int32_t doubling_high(int32_t acc, int32_t fine)
 #else
     int64_t twice = 2 * (int64_t)acc;
     twice = twice > INT32_MAX ? INT32_MAX : twice < INT32_MIN ? INT32_MIN : twice;
-    return (int32_t)((twice * fine + ((int64_t)1 << 31)) >> 32);
+    return upper_half((int32_t)twice, fine);
 #endif
 }
 

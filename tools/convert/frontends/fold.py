@@ -19,6 +19,7 @@ from microtrain.convert.ops import TABLE, ForwardOp, add, conv, functions, head,
 from microtrain.convert.ops.table import Folds
 from microtrain.convert.raw import Raw
 
+from . import coded_norms
 from .averages import average_powers, rescale
 from .edits import bypass, needed, without
 from .ended import end_rows
@@ -144,6 +145,10 @@ def _fold_norm(graph: Graph, node: Node) -> Graph:
     """The graph with a batch norm in the layer before it, or as a layer where there is none that takes it."""
     norm = graph.layers[node.layer or ""]
     before = graph.producer(node.inputs[0])
+    if before is not None and (made := coded_norms.with_term(graph, node, norm, before)):
+        return made
+    if made := coded_norms.as_product(graph, node, norm):
+        return made
     if before is not None and (shared := _as_share(graph, node, norm, before)):
         return shared
     prefix = norm.source.weight

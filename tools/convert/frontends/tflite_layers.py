@@ -185,6 +185,14 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
 
 def arithmetic(walk: Walker, op: Operator, name: str) -> Any:
     """A sum or product of two activations, or of one and a constant, a number or one a channel."""
+    known = len(walk.low.nodes)
+    made = _combined(walk, op, name)
+    if len(walk.low.nodes) == known + 1:
+        walk.keep_codes(op, made)
+    return made
+
+
+def _combined(walk: Walker, op: Operator, name: str) -> Any:
     a, b = (_whole(walk, op, name, t) for t in op.inputs[:2])
     if isinstance(a, Scores) or isinstance(b, Scores):
         return lower(walk.low, Call(op.kind.lower(), name, True, {"self": a, "other": b}))

@@ -54,12 +54,17 @@ def away(sums: Array, count: int) -> Array:
     return result
 
 
-def requantized(values: Array, m: Any) -> Array:
-    """MultiplyByQuantizedMultiplier() of whole numbers that are a few, m of any size."""
+def rescale(m: Any) -> tuple[int, int, int]:
+    """One m of any size, as fine * 2^(left - right - 31): fine, left and right, of which one is 0."""
     fine, exponent = (int(part) for part in _multiplier(m))
     exponent = min(exponent, EXPONENT_MOST)
-    high = ((values.astype(np.int64) << max(exponent, 0)) * fine + 2**30) >> 31
-    return _through(high, max(-exponent, 0))
+    return fine, max(exponent, 0), max(-exponent, 0)
+
+
+def requantized(values: Array, m: Any) -> Array:
+    """MultiplyByQuantizedMultiplier() of whole numbers that are a few, m of any size."""
+    fine, left, right = rescale(m)
+    return _through(((values.astype(np.int64) << left) * fine + 2**30) >> 31, right)
 
 
 def clip(stored: Array, x: Side, y: Side, least: float, most: float) -> Array:
