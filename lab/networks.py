@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from microtrain.convert.ir import (
+    FACTOR,
+    TERM,
     Axis,
     Codes,
     Graph,
@@ -115,10 +117,8 @@ class Builder:
         """Times a constant a channel, and plus another one, as an int8 TFLite file has them."""
         c = self.tensors[x].channels
         w, b = (self.rng.integers(-128, 128, c).astype(np.int8) for _ in range(2))
-        factor, term = (
-            Codes(w, 1.5 / 128, -128 + int(self.rng.integers(90)), True),
-            Codes(b, 1 / 128, 9, False),
-        )
+        w_zero = -128 + int(self.rng.integers(90))
+        factor, term = Codes(w, 1.5 / 128, w_zero, FACTOR), Codes(b, 1 / 128, 9, TERM)
         own = mul_add.Constants(factor, term, (4.0 / 255, -9)) if with_term else mul_add.Constants(factor)
         y = self._tensor(self.tensors[x].shape, 4.0 / 255, -12)
         self.nodes.append(mul_add.node_of(f"mul_add{len(self.nodes)}", x, y, own))

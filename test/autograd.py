@@ -27,6 +27,7 @@ from microtrain.convert.ops.functions import (
     POWER,
 )
 from microtrain.convert.ops.pool_aten import DOWN
+from microtrain.convert.ops.scale import MULTIPLY, PIXELS, SCALE
 
 torch.set_num_threads(1)
 Key = tuple[str, str]
@@ -145,7 +146,7 @@ def _run(
         a, b = ((values[x.name] - x.zero) * x.scale for x in xs)
         times, share = (*node.factors, 1.0, 1.0)[:2]
         return (a + times * b) * share / y.scale + y.zero
-    if node.op in ("scale_channels", "scale_pixels", "multiply_maps"):
+    if node.op in (SCALE, PIXELS, MULTIPLY):
         a, b = ((values[x.name] - x.zero) * x.scale for x in xs)
         return a * b / y.scale + y.zero
     if node.op == "normalise":
@@ -159,8 +160,8 @@ def _run(
         return made.reshape(1, y.channels, *y.shape[:2]) / y.scale + y.zero
     if node.op == mul_add.MUL_ADD:
         own = mul_add.constants(node)
-        both = (0.0 if v is None else torch.tensor(v.real)[:, None, None] for v in (own.factor, own.term))
-        factor, term = both
+        factor = torch.tensor(own.factor.real)[:, None, None]
+        term = 0.0 if own.term is None else torch.tensor(own.term.added)[:, None, None]
         return ((values[xs[0].name] - xs[0].zero) * xs[0].scale * factor + term) / y.scale + y.zero
     if node.op == "concat":
         return torch.cat([(values[x.name] - x.zero) * x.scale / y.scale + y.zero for x in xs], dim=1)

@@ -9,7 +9,20 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
-from microtrain.convert.ir import Axis, Codes, Graph, Input, Layer, Node, Source, Tensor, Window, out_size
+from microtrain.convert.ir import (
+    FACTOR,
+    LESS,
+    Axis,
+    Codes,
+    Graph,
+    Input,
+    Layer,
+    Node,
+    Source,
+    Tensor,
+    Window,
+    out_size,
+)
 from microtrain.convert.ops import position, recurrent, unflatten
 from microtrain.convert.ops.attention import ATTENTION
 from microtrain.convert.ops.channels_aten import CONCAT, TAKE
@@ -158,7 +171,7 @@ class FloatBuilder:
         y, c = self._name(), self.tensors[x].channels
         self.tensors[y] = Tensor(y, self.tensors[x].shape)
         w, b = (self.rng.integers(-128, 128, c).astype(np.int8) for _ in range(2))
-        own = Constants(Codes(w, 1.5 / 128, 7, True), Codes(b, 1 / 128, -20, False), (16 / 255, -9))
+        own = Constants(Codes(w, 1.5 / 128, 7, FACTOR), Codes(b, 1 / 128, -20, LESS), (16 / 255, -9))
         own = own if with_term else Constants(own.factor)
         self.nodes.append(node_of(f"multiplied{len(self.nodes)}", x, y, own))
         return y

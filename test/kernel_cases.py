@@ -30,7 +30,7 @@ from recurrent_cases import check_recurrent as check_recurrent  # in CHECKS
 
 from lab.networks import coded_weights
 from microtrain.base.plan import DISTANCES, SCORES, SUMS
-from microtrain.convert.ir import Axis, Codes, Graph, Input, Node, Tensor, Window
+from microtrain.convert.ir import FACTOR, LESS, TERM, Axis, Codes, Graph, Input, Node, Tensor, Window
 from microtrain.convert.ops import (
     activations,
     add,
@@ -725,6 +725,11 @@ def draw_axis(rng: Rng, inputs: int, outputs: int, copies: bool) -> Axis:
 
 
 def check_resample(twin: Twin, rng: Rng) -> None:
+    same_resampled(twin, rng)
+
+
+def same_resampled(twin: Twin, rng: Rng, away: bool = False) -> None:
+    """away: of kernels that round half away from zero"""
     copies = bool(rng.integers(2))
     h, w, down, across = (int(n) for n in rng.integers(1, 7, 4))
     rows, columns = draw_axis(rng, h, down, copies), draw_axis(rng, w, across, copies)
@@ -732,7 +737,9 @@ def check_resample(twin: Twin, rng: Rng) -> None:
     made = (down, across, shape[2])
     sizes = dict(zip(("h_in", "w_in", "h_out", "w_out", "c"), (h, w, *made), strict=True))
     unit = float(np.float32(1.0 / (rows.whole * columns.whole)))
-    p, guard, x = resample.Resample(**sizes, zero=draw_zero(rng), unit=unit), Guarded(), draw_s8(rng, shape)
+    divisor = rows.whole * columns.whole if away else 0
+    p = resample.Resample(**sizes, zero=draw_zero(rng), unit=unit, divisor=divisor)
+    guard, x = Guarded(), draw_s8(rng, shape)
     y = guard.array(made, np.int8)
     twin.lib.resample_fwd_s8(p, *(guard.copy(resample.words(a)) for a in (rows, columns)), x, y)
     np.testing.assert_array_equal(y, resample.resample_fwd(p, rows, columns, x))
@@ -871,8 +878,8 @@ def draw_mul_add(rng: Rng, c: int) -> mul_add.Arithmetic:
         between = (float(np.float32(x[0] * w[0] * 10.0 ** rng.uniform(0.5, 2.5))), between[1])
         y = (float(np.float32(max(between[0], b[0]) * 10.0 ** rng.uniform(-0.5, 1))), y[1])
         factor, term = (
-            Codes(rng.integers(-128, 128, c).astype(np.int8), *side, is_factor)
-            for side, is_factor in ((w, True), (b, False))
+            Codes(rng.integers(-128, 128, c).astype(np.int8), *side, means)
+            for side, means in ((w, FACTOR), (b, str(rng.choice([TERM, LESS]))))
         )
         own = mul_add.Constants(factor, term if rng.integers(4) else None, between)
         p = mul_add.arithmetic(own, x, between if own.term is None else y)

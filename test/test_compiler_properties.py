@@ -30,7 +30,7 @@ from microtrain.convert.reference import kernels as reference
 from microtrain.convert.scheme import Scheme, apply
 from microtrain.convert.verify import verify
 from microtrain.native.model import Model, Sgd, compile_model
-from microtrain.simulate.blueprint import stored
+from microtrain.samples.stored import stored
 
 RATES = {"lr_weight": 0.05, "lr_bias": 0.02, "lr_head": 0.1}
 FLAGS = ("-O1", "-Wall", "-Wextra", "-Werror")
@@ -62,7 +62,7 @@ BROKEN = settings(max_examples=10, phases=[Phase.generate], report_multiple_bugs
 
 def as_taken(graph: Graph, pixels: np.ndarray) -> np.ndarray:
     """Images as the model takes them, int8."""
-    return stored(pixels, graph.input.gain, graph.input.offset)
+    return stored(pixels, graph.input)
 
 
 @quick(60)

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,8 @@ from microtrain.convert.native_model import NativeModel, Sgd
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
 from microtrain.convert.recording import with_buffer
 from microtrain.convert.scheme import Scheme, convolutions
-from microtrain.simulate.blueprint import load_blueprint, stored
+from microtrain.samples.stored import stored
+from microtrain.simulate.blueprint import load_blueprint
 from microtrain.simulate.machine import Machine, library
 from microtrain.simulate.replay import Rehearsing
 
@@ -76,11 +78,15 @@ SEED = 1  # what an instance begins with
 
 
 def activations_network() -> Graph:
-    """Stages that only model.c can make, one of which reads the arena: an activation, factors of channels."""
+    """Stages that only model.c can make, one of which reads the arena: an activation, factors of channels.
+
+    Its pixels are stored by tables.
+    """
     b = Builder(np.random.default_rng(3), (14, 14, 3))
     x = b.layer("hardswish", b.conv("x", 8, 3, 2, relu=False))
-    x = b.layer("hardswish", b.depthwise(x, 3, relu=False))
-    return b.finish(b.conv(x, 9), 4)
+    x = b.mul_add(b.layer("hardswish", b.depthwise(x, 3, relu=False)))
+    graph, tables = b.finish(b.conv(x, 9), 4), np.random.default_rng(4).integers(-128, 128, (3, 256))
+    return graph.replace(input=replace(graph.input, table=tuple(map(tuple, tables.tolist()))))
 
 
 def groups_network() -> Graph:
@@ -136,7 +142,7 @@ def lib(folder: Path) -> ctypes.CDLL:
 
 
 def as_taken(compiled: Compiled, pixels: np.ndarray) -> np.ndarray:
-    return stored(pixels, compiled.graph.input.gain, compiled.graph.input.offset)
+    return stored(pixels, compiled.graph.input)
 
 
 def learned_by_the_firmware(

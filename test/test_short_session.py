@@ -19,7 +19,7 @@ from microtrain.device.client import Device
 from microtrain.device.link import Port, ProgramPort
 from microtrain.emulator import Board, EmulatedPort
 from microtrain.emulator.peripherals import usart
-from microtrain.simulate.blueprint import stored
+from microtrain.samples.stored import stored
 from microtrain.simulate.machine import SEED
 
 CCR = 0xE000_ED14  # of the core's system control block
@@ -56,7 +56,7 @@ def test_a_session_is_what_numpy_computes(example: Built) -> None:
     graph = quantized_with_report(load(EXAMPLE / "model.pt", False, None), Choices(), False, None)[0]
     scheme = find(EXAMPLE / "scheme.yaml")
     compiled = compile_graph(graph, scheme, 10)
-    *shown, last = stored(images(), graph.input.gain, graph.input.offset)
+    *shown, last = stored(images(), graph.input)
     executor = Executor(compiled.graph)
     for step, image in enumerate(shown):
         executor.forward(image)

@@ -22,7 +22,7 @@ from microtrain.convert.native_model import Sgd as NativeSgd
 from microtrain.convert.ops.regression import measured
 from microtrain.convert.pipeline import Compiled
 from microtrain.convert.reference.numeric import Sgd
-from microtrain.simulate.blueprint import stored
+from microtrain.samples.stored import stored
 
 LOSSES = ("huber", "squares", "labels")
 
@@ -94,8 +94,7 @@ def test_the_library_takes_targets(work: int, tmp_path: Path) -> None:
             loss.value, _ = learner.finish(work)
         else:
             assert learner.call("train_target", numbers, ctypes.byref(loss)) == OK
-        given = trained.graph.input
-        native.forward(stored(pixels, given.gain, given.offset), train=True)
+        native.forward(stored(pixels, trained.graph.input), train=True)
         assert native.backward(wanted, NativeSgd(*trained.scheme.rates, 1, step)) == loss.value
     assert learner.trainables() == native.trainables()
     learner.feed(pixels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from click.testing import CliRunner
 from conftest import EXAMPLE, build_example
 from kernel_twins import Guarded, Twin
 from networks import random_network, residual_network
+from pio_build import pio
+from planting import planted
 from rounding_cases import BUILDS, built, check_dense, check_depthwise, check_noticed, check_others_refused
 from test_bit_exact import learn
 from test_executor import partly_trained, run_both
@@ -20,16 +23,21 @@ from test_executor import partly_trained, run_both
 from lab.attack.tflite_files import Int8, small_network
 from lab.sizes import networks as sizes
 from lab.tasks.logits import int8_graph, interpreted, logits
+from microtrain.base.pio import NATIVE, product
 from microtrain.base.plan import FLOAT, TFLITE
 from microtrain.convert.cli import main as convert
 from microtrain.convert.emit.code import generate
+from microtrain.convert.execute.batched import run_int8, stored_pixels
 from microtrain.convert.native_model import NativeModel
-from microtrain.convert.ops import mul_add, pool, scale
+from microtrain.convert.ops import host, mul_add, pool, scale
+from microtrain.convert.ops.resample_aten import ALIGNED, ASYMMETRIC, HALF_PIXEL, between, between_in_1024ths
 from microtrain.convert.pipeline import compile_graph
+from microtrain.convert.reference import hostlib, tflite
 from microtrain.convert.reference import kernels as reference
-from microtrain.convert.reference import tflite
 from microtrain.convert.reference.kernels import Conv
+from microtrain.device.client import Device
 from microtrain.device.link import EmulatorPort, ProgramPort
+from microtrain.simulate.blueprint import load_blueprint
 
 LEVEL = "-O2 -DMICROTRAIN_TFLITE=1"
 STEPS = 40
@@ -142,6 +150,47 @@ def test_averages(twin: Twin, seed: int) -> None:
     np.testing.assert_array_equal(y, reference.avgpool_fwd(p, x))
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_lines_and_averages_of_windows_of_different_sizes(twin: Twin, seed: int) -> None:
+    kernel_cases.same_resampled(twin, np.random.default_rng(seed), away=True)
+
+
+@pytest.mark.parametrize("inputs", [1, 5, 12])
+@pytest.mark.parametrize("outputs", [1, 7, 24])
+@pytest.mark.parametrize("way", [HALF_PIXEL, ALIGNED, ASYMMETRIC])
+def test_lines_in_1024ths_are_those_between_pixels(inputs: int, outputs: int, way: str) -> None:
+    """To the last step, which is what a 1024th makes of the way from the first place to the last."""
+    axis, wanted = between_in_1024ths(inputs, outputs, way), between(inputs, outputs, way)
+    x = np.arange(inputs) / inputs
+    got, true = (a.matrix @ x / a.whole for a in (axis, wanted))
+    assert (axis.matrix.sum(1) == axis.whole).all() and np.abs(got - true).max() <= (outputs + 1) / 1024
+    assert inputs * 2 != outputs or way != HALF_PIXEL or axis.terms == wanted.terms
+
+
+def test_pixels_by_a_table_of_the_file(tmp_path: Path) -> None:
+    """A subtraction and a product by channel: three tables, which C, NumPy and the plan have."""
+    path = tmp_path / "normalised.tflite"
+    path.write_bytes(normalised(*IMAGENET)())
+    graph = int8_graph(path)
+    assert len(graph.input.table) == 3 and len(graph.nodes) == 3
+    compiled = partly_trained(graph, 0)
+    run_both(compiled, NativeModel(generate(compiled, "a test"), tmp_path / "out"), 2)
+
+
+def test_a_device_looks_its_pixels_up(tmp_path: Path) -> None:
+    path, own = tmp_path / "normalised.tflite", tmp_path / "own"
+    path.write_bytes(normalised(*IMAGENET)())
+    words = ["--head-rows", "0-4", "-o", str(own), "--board", "native"]
+    assert CliRunner().invoke(convert, [str(path), *words]).exit_code == 0
+    done = pio(tmp_path / "pio", "run", "-s", "-e", NATIVE, model=own)
+    assert done.returncode == 0, done.stderr
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3)).astype(np.uint8)
+    graph = int8_graph(path)
+    np.testing.assert_array_equal(load_blueprint(own).stored(pixels), stored_pixels(graph, pixels[None])[0])
+    with Device(ProgramPort(product(tmp_path / "pio", NATIVE))) as device:
+        np.testing.assert_array_equal(device.infer(pixels).logits, run_int8(graph, pixels[None])[0])
+
+
 @pytest.mark.parametrize("real", [2.0**-9, 0.0123, 0.3, 0.7])
 @pytest.mark.parametrize("kernel", [scale.SCALE, scale.MULTIPLY, scale.PIXELS])
 def test_products(twin: Twin, kernel: str, real: float) -> None:
@@ -170,6 +219,15 @@ FAULTS = {
     ),
     "a mask on the chip": ("dense_armv7em.S", "    ssat    \\r, #16, \\r", "    ssat    \\r, #8, \\r"),
 }
+
+
+def test_a_wrong_rounding_of_lines_is_noticed(tmp_path: Path) -> None:
+    fault = ("resample.c", "sum < 0 ? -(p->divisor / 2)", "sum < 0 ? (p->divisor / 2)")
+    kernels = planted(tmp_path / "src/kernels", fault)
+    wrong = Twin(host.bound(hostlib.build(kernels=kernels, cache=tmp_path, level=LEVEL)))
+    with pytest.raises(AssertionError):
+        for seed in range(12):
+            kernel_cases.same_resampled(wrong, np.random.default_rng(seed), away=True)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -260,7 +318,44 @@ def with_norms() -> bytes:
     return net.mean((0.02, -128)).linear(5, (0.02, 3)).file()
 
 
-@pytest.mark.parametrize("network", [small_network, with_activations, with_norms])
+def normalised(*steps: tuple[str, bool, tuple[float, int], tuple[float, int]]) -> Callable[[], bytes]:
+    """A network that does something to its input first. steps: operator, whether a constant for each channel,
+    the constant's scale and zero point, and those of the result"""
+
+    def network() -> bytes:
+        net = Int8.input((8, 8, 3), scale=1.0, zero=-128)
+        for step in steps:
+            net.by_constant(*step)
+        net.conv(8, (3, 3), 1, (8, 8), (0.4, -128))
+        return net.mean((0.05, -128)).linear(5, (0.005, 3)).file()
+
+    return network
+
+
+def with_others() -> bytes:
+    """Lines between pixels, averages of windows that are cut off, the larger and the smaller of two maps, and
+    slopes below 0 by channel."""
+    net = Int8.input((8, 8, 3))
+    net.conv(8, (3, 3), 1, (8, 8), (0.05, 4), act=0).prelu((0.008, 0), (0.04, -60))
+    net.resize((12, 20)).conv(6, (3, 3), 2, (6, 10), (0.03, 9), act=0)
+    first = net.x
+    net.conv(6, (1, 1), 1, (6, 10), (0.03, 9), act=0).with_other("MAXIMUM", first).with_other(
+        "MINIMUM", first
+    )
+    net.conv(6, (3, 3), 2, (3, 5), (0.03, -9), act=0)
+    pooled = {"Padding": 0, "StrideH": 2, "StrideW": 2, "FilterHeight": 2, "FilterWidth": 2}
+    net.map("AVERAGE_POOL_2D", (0.03, -9), "Pool2DOptions", (2, 3, 6), **pooled)
+    return net.mean((0.0131, -20)).linear(5, (0.01, 3)).file()
+
+
+MOBILENET = (("MUL", False, (2 / 65025, -128), (0.01176, -43)), ("ADD", False, (1 / 255, 127), (0.00784, -1)))
+IMAGENET = (("SUB", True, (0.4706, -128), (1.0784, -17)), ("MUL", True, (7e-05, -128), (0.0181, -16)))
+
+
+@pytest.mark.parametrize(
+    "network",
+    [small_network, with_activations, with_norms, normalised(*MOBILENET), normalised(*IMAGENET), with_others],
+)
 def test_a_files_logits_are_those_of_the_reference_kernels(network: object, tmp_path: Path) -> None:
     """Every one; rounded once a layer, by a float, they are not."""
     pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")

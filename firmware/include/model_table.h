@@ -50,8 +50,10 @@ struct microtrain_model {
     void (*listen)(struct model_memory *memory);
     uint32_t (*hear)(struct model_memory *memory, const uint8_t *samples, uint32_t count);
     const uint8_t *(*heard)(struct model_memory *memory);
-    uint32_t hop;      /* rows by which a window moves; 0: each comes whole, and what follows is NULL */
-    uint32_t heard_on; /* samples of a moved window that are in */
+    const int8_t *input_table; /* [input_tables][256] of what is stored for a pixel, of all channels or of each */
+    uint32_t input_tables;     /* 0: it is stored by gain and offset */
+    uint32_t hop;              /* rows by which a window moves; 0: each comes whole, and what follows is NULL */
+    uint32_t heard_on;         /* samples of a moved window that are in */
     void (*slide)(struct model_memory *memory);
 };
 

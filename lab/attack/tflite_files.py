@@ -194,7 +194,7 @@ class Int8:
         )
         made = self.w.tensor("y", (1, *out), scale=(y[0],), zero=(y[1],))
         self.w.op(kind, (self.x, *constants), (made,), table, **options)
-        self.x, self.shape, self.scale = made, tuple(out), y[0]
+        self.x, self.shape, self.scale, self.zero = made, tuple(out), y[0], y[1]
         return self
 
     def conv(
@@ -266,6 +266,31 @@ class Int8:
         made = self.w.tensor(kind.lower(), (1, *self.shape), scale=(y[0],), zero=(y[1],))
         self.w.op(kind, (self.x, own), (made,), f"{kind.title()}Options", FusedActivationFunction=act)
         self.x, self.scale, self.zero = made, y[0], y[1]
+        return self
+
+    def prelu(self, slopes: tuple[float, int], y: tuple[float, int]) -> Int8:
+        """Slopes below 0, one for each channel. slopes: their scale and zero point"""
+        values = self.rng.integers(-128, 128, (1, 1, self.shape[-1]))
+        own = self.w.tensor("slopes", values.shape, data=values, scale=slopes[:1], zero=slopes[1:])
+        made = self.w.tensor("prelu", (1, *self.shape), scale=y[:1], zero=y[1:])
+        self.w.op("PRELU", (self.x, own), (made,))
+        self.x, self.scale, self.zero = made, y[0], y[1]
+        return self
+
+    def resize(self, sides: tuple[int, int]) -> Int8:
+        """Lines between pixels."""
+        size = self.w.tensor("size", (2,), "int32", np.array(sides))
+        self.shape = (*sides, self.shape[-1])
+        made = self.w.tensor("lines", (1, *self.shape), scale=(self.scale,), zero=(self.zero,))
+        self.w.op("RESIZE_BILINEAR", (self.x, size), (made,), "ResizeBilinearOptions", HalfPixelCenters=True)
+        self.x = made
+        return self
+
+    def with_other(self, kind: str, other: int) -> Int8:
+        """MAXIMUM or MINIMUM of this tensor and another one of its shape and scale."""
+        made = self.w.tensor(kind.lower(), (1, *self.shape), scale=(self.scale,), zero=(self.zero,))
+        self.w.op(kind, (self.x, other), (made,), "MaximumMinimumOptions")
+        self.x = made
         return self
 
     def times(self, other: int, y: tuple[float, int]) -> Int8:

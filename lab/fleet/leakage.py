@@ -28,7 +28,7 @@ from microtrain.fleet.board import Host, HostBoard
 from microtrain.fleet.layout import Layout
 from microtrain.fleet.private import Private
 from microtrain.samples.source import Dataset, load
-from microtrain.simulate.blueprint import stored
+from microtrain.samples.stored import stored
 from microtrain.simulate.network import Step, load_network
 from microtrain.simulate.parallel import Parallel, Tensor
 
@@ -133,7 +133,7 @@ class Victim:
         """The image as the model takes it, float32 [h][w][c]."""
         shape = self.plan.input.shape
         pixels = load(sample.samples[0].path, shape)
-        return stored(pixels, self.plan.input.gain, self.plan.input.offset).astype(np.float32)
+        return stored(pixels, self.plan.input).astype(np.float32)
 
 
 def variation(image: Tensor) -> Tensor:

@@ -53,6 +53,7 @@ class Origin:
 class Input:
     """stored = sat8(rint(pixel * gain + offset)), by channel.
 
+    table  of what is stored for each of the 256 pixels, of each channel or of all; None: there is none
     sound  what makes its rows, None: nothing
     units  of numbers that become its bytes, None: pixels
     hop    rows by which windows move on, None: each comes whole
@@ -61,6 +62,7 @@ class Input:
     shape: Image
     gain: Floats
     offset: Floats
+    table: tuple[tuple[int, ...], ...] | None = field(default=None, metadata=OPTIONAL)
     sound: LogMel | None = field(default=None, metadata=OPTIONAL)
     units: Units | None = field(default=None, metadata=OPTIONAL)
     hop: Count | None = field(default=None, metadata=OPTIONAL)

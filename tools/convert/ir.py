@@ -150,24 +150,30 @@ class Source:
 
 
 ONCE, MEAN = "once", "mean"
+FACTOR, TERM, LESS = "MUL", "ADD", "SUB"
 
 
 @dataclass(frozen=True, eq=False)
 class Codes:
-    """A constant of an int8 file that is a factor or a term: int8 values, of each channel or one for all.
+    """A constant of an int8 file: int8 values, of each channel or one for all.
 
     Its real values are scale * (values - zero).
+    means  FACTOR, TERM, or LESS: what is subtracted
     """
 
     values: np.ndarray
     scale: float
     zero: int
-    is_factor: bool
+    means: str
 
     @property
     def real(self) -> np.ndarray:
         result: np.ndarray = np.float32(self.scale) * (self.values.astype(np.float32) - self.zero)
         return result
+
+    @property
+    def added(self) -> np.ndarray:
+        return -self.real if self.means == LESS else self.real
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,11 +278,17 @@ class Node:
 
 @dataclass(frozen=True)
 class Input:
-    """How a pixel 0..255 becomes the stored input: sat8(rint(pixel * gain[c] + offset[c]))."""
+    """How a pixel 0..255 becomes the stored input: sat8(rint(pixel * gain[c] + offset[c])).
+
+    table   where there is one, the stored input of each of the 256 pixels, of each channel or of all
+    stored  scale and zero point of what a table makes
+    """
 
     tensor: str
     gain: tuple[float, ...]
     offset: tuple[float, ...]
+    table: tuple[tuple[int, ...], ...] = ()
+    stored: tuple[float, int] = (1.0, 0)
 
 
 @dataclass(frozen=True)

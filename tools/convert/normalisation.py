@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -45,13 +45,13 @@ class Normalisation:
         """The graph's input for pixels 0..255. own: what forward() makes of what it takes."""
         gain = tuple(g / (255.0 * s) for g, s in zip(own.gain, self.std, strict=True))
         terms = zip(own.gain, own.offset, self.mean, self.std, strict=True)
-        return Input(own.tensor, gain, tuple(-m / s * g + o for g, o, m, s in terms))
+        return replace(own, gain=gain, offset=tuple(-m / s * g + o for g, o, m, s in terms))
 
     def before(self, whole: Input) -> Input:
         """What forward() makes of what it takes. whole: the graph's input for pixels 0..255"""
         gain = tuple(g * 255.0 * s for g, s in zip(whole.gain, self.std, strict=True))
         terms = zip(whole.offset, self.mean, whole.gain, strict=True)
-        return Input(whole.tensor, gain, tuple(o + m * 255.0 * g for o, m, g in terms))
+        return replace(whole, gain=gain, offset=tuple(o + m * 255.0 * g for o, m, g in terms))
 
     def units(self) -> Units:
         """Of the numbers that forward() takes."""

@@ -13,7 +13,7 @@ from microtrain.convert.passes.cut import bottlenecks
 from microtrain.samples.augment import Augmentation
 from microtrain.samples.images import WAYS
 from microtrain.samples.source import Dataset, Sample, vary
-from microtrain.simulate.blueprint import stored
+from microtrain.samples.stored import stored
 from microtrain.simulate.records import View
 
 FEW = Augmentation(WAYS, 2)  # more variants of each image would fill the disk with features
@@ -73,9 +73,8 @@ class Lab:
 
     def stored(self, view: View) -> np.ndarray:
         """A view as the model takes it, int8 [h][w][c]."""
-        about = self.graph.input
         pixels = vary(view[0], self.graph.sample_shape, self.augmentation.kinds, view[1])
-        return stored(pixels, about.gain, about.offset)
+        return stored(pixels, self.graph.input)
 
 
 def last_bottleneck(graph: Graph, layer: str) -> str:

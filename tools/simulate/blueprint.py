@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from microtrain.base.plan import IMPRINT, Plan, Scheme, Sram, Tensor, read_plan
+from microtrain.base.plan import IMPRINT, Input, Plan, Scheme, Sram, Tensor, read_plan
 from microtrain.native.model import Regions
 from microtrain.samples.kind import told
+from microtrain.samples.stored import stored
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Blueprint:
     folder   where model.c, model.h and model_weights.c lie
     scheme   as it was resolved
     shape    (height, width, channels) of an image
-    gain     stored = sat8(rint(pixel * gain + offset)), by channel; offset likewise
+    input    how a pixel is stored
     rates    learning rates of weights, biases and head
     front    forward steps that use nothing trained; where records are codes, those before what they hold
     regions  bytes of the arena that are alive behind these: what is recorded of an image
@@ -41,8 +42,7 @@ class Blueprint:
     scheme: Scheme
     shape: tuple[int, int, int]
     classes: int
-    gain: tuple[float, ...]
-    offset: tuple[float, ...]
+    input: Input
     rates: tuple[float, float, float]
     front: int
     regions: Regions
@@ -66,14 +66,8 @@ class Blueprint:
         return factor * max(self.rates)
 
     def stored(self, pixels: np.ndarray) -> np.ndarray:
-        """uint8 [h][w][c] as the model takes it, int8; all arithmetic is float32, as on the device."""
-        return stored(pixels, self.gain, self.offset)
-
-
-def stored(pixels: np.ndarray, gain: Sequence[float], offset: Sequence[float]) -> np.ndarray:
-    """sat8(rint(pixel * gain + offset)) by channel, in float32 as on the device; [h][w][c]"""
-    values = pixels.astype(np.float32) * np.array(gain, np.float32) + np.array(offset, np.float32)
-    return np.rint(np.clip(values, -128.0, 127.0)).astype(np.int8)
+        """uint8 [h][w][c] as the model takes it, int8."""
+        return stored(pixels, self.input)
 
 
 def load_blueprint(path: Path) -> Blueprint:
@@ -98,8 +92,7 @@ def blueprint(plan: Plan) -> Blueprint:
         scheme=plan.scheme,
         shape=told(plan.input.shape, plan.input.sound, plan.input.units),
         classes=plan.classes,
-        gain=plan.input.gain,
-        offset=plan.input.offset,
+        input=plan.input,
         rates=plan.scheme.learning_rate.all,
         front=front,
         regions=regions,

@@ -12,16 +12,20 @@
 #ifndef KERNELS_RESAMPLE_H
 #define KERNELS_RESAMPLE_H
 
+#include "kernels/choices.h"
 #include "kernels/numeric.h"
 
 struct resample {
     uint16_t h_in, w_in, h_out, w_out, c;
     int16_t zero; /* of x and of y */
     float unit;   /* 1 in a sum: 1 / what both axes are divided by */
+#if MICROTRAIN_TFLITE
+    int32_t divisor; /* what both axes are divided by */
+#endif
 };
 
 /* y = rint((float)sum * unit) + zero, the sum of weight of the row * weight of the column * (x - zero) in int32. Where the
- * unit is 1, y is a pixel of x or zero.
+ * unit is 1, y is a pixel of x or zero. With MICROTRAIN_TFLITE y is (sum + zero * divisor) / divisor, half away from zero.
  *
  * rows, columns  terms of h_out and of w_out places, over the rows and columns of x
  * x  int8  [h_in][w_in][c]

@@ -34,18 +34,26 @@ static void channel_sums(const struct resample *p, const uint16_t *row, const ui
     }
 }
 
+ALWAYS_INLINE int32_t mean_of(const struct resample *p, int32_t sum)
+{
+#if MICROTRAIN_TFLITE
+    sum += p->zero * p->divisor;
+    return (sum + (sum < 0 ? -(p->divisor / 2) : p->divisor / 2)) / p->divisor;
+#else
+    return round_limited((float)sum * p->unit) + p->zero;
+#endif
+}
+
 /* All channels of one output. */
 static void mixed_pixel(const struct resample *p, const uint16_t *row, const uint16_t *column, const int8_t *x,
                         int8_t *y)
 {
-    const float unit = p->unit;
-    const int32_t zero = p->zero;
     int32_t sums[CHANNELS];
     for (uint32_t left = p->c, n; left; left -= n, x += n, y += n) {
         n = left < CHANNELS ? left : CHANNELS;
         channel_sums(p, row, column, x, n, sums);
         for (uint32_t k = 0; k < n; k++) {
-            y[k] = (int8_t)(round_limited((float)sums[k] * unit) + zero);
+            y[k] = (int8_t)mean_of(p, sums[k]);
         }
     }
 }

@@ -21,6 +21,8 @@
 #define CHANNELS(s) ((uint32_t)(s)->model->info.channels)
 #define ROW_BYTES(s) ((uint32_t)(s)->model->info.width * (s)->model->info.channels)
 #define HOP(s) ((s)->model->hop)
+#define PIXEL_TABLE(s) ((s)->model->input_table)
+#define PIXEL_TABLES(s) ((s)->model->input_tables)
 #define HEARD(s) ((s)->model->heard_on)
 #define ALL_HEARD(s) ((s)->model->sound_samples)
 #define ARENA(s) ((s)->memory.arena)
@@ -55,6 +57,10 @@
 #define CHANNELS(s) ((void)(s), (uint32_t)MODEL_CHANNELS)
 #define ROW_BYTES(s) ((void)(s), (uint32_t)(MODEL_WIDTH * MODEL_CHANNELS))
 #define HOP(s) ((void)(s), (uint32_t)MODEL_HOP)
+#ifdef MODEL_PIXEL_TABLES
+#define PIXEL_TABLE(s) ((void)(s), input_table)
+#define PIXEL_TABLES(s) ((void)(s), (uint32_t)MODEL_PIXEL_TABLES)
+#endif
 #define HEARD(s) ((void)(s), (uint32_t)MODEL_HEARD)
 #define ALL_HEARD(s) ((void)(s), (uint32_t)MODEL_ALL_HEARD)
 #define ARENA(s) ((void)(s), model_arena)

@@ -71,12 +71,32 @@ void session_forget_image(struct session *s)
 #endif
 }
 
+#ifdef PIXEL_TABLES
+
+/* What the model's table has for pixels. channel: of the first one */
+static void look_up(const struct session *s, int8_t *out, uint32_t channel, const uint8_t *pixels, uint32_t size)
+{
+    uint32_t step = PIXEL_TABLES(s) > 1 ? 256u : 0u;
+    for (uint32_t i = 0; i < size; i++) {
+        out[i] = PIXEL_TABLE(s)[channel * step + pixels[i]];
+        channel = channel + 1 == CHANNELS(s) ? 0 : channel + 1;
+    }
+}
+
+#endif
+
 /* Raw pixels to stored ones: sat8(rint(pixel * gain + offset)), each operation rounded to float32. They go to the model's
  * next row, from byte x on. */
 static void store_pixels(const struct session *s, int8_t *row, uint32_t x, const uint8_t *pixels, uint32_t size)
 {
     int8_t *out = row + x;
     uint32_t channel = x % CHANNELS(s);
+#ifdef PIXEL_TABLES
+    if (PIXEL_TABLES(s)) {
+        look_up(s, out, channel, pixels, size);
+        return;
+    }
+#endif
 #if PIXELS_AT_ONCE
     pixels_s8(out, pixels, size, channel, INFO(s)->input_gain, INFO(s)->input_offset, CHANNELS(s));
 #else

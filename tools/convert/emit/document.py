@@ -57,15 +57,12 @@ def document(
     """
     graph, plan = compiled.graph, compiled.plan
     items = layout(graph)
-    image = graph.tensors[graph.input.tensor]
     return Document(
         format=FORMAT,
         name=graph.name,
         model_id=output.model_id,
         source=source,
-        input=Input(
-            image.shape, graph.input.gain, graph.input.offset, graph.sound, graph.units, graph.hop or None
-        ),
+        input=_input(graph),
         classes=graph.tensors[graph.output].channels,
         scheme=compiled.scheme.summary(),
         budget=budget,
@@ -85,6 +82,12 @@ def document(
         flash=flash_of(graph),
         sram=Sram(plan.arena, block_bytes(items)),
     )
+
+
+def _input(graph: Graph) -> Input:
+    entry, shape = graph.input, graph.tensors[graph.input.tensor].shape
+    moved = graph.hop or None
+    return Input(shape, entry.gain, entry.offset, entry.table or None, graph.sound, graph.units, moved)
 
 
 def _trained(item: Trainable) -> Trained:

@@ -42,6 +42,7 @@ def header(model: Model) -> str:
         *_known(graph),
         *([f"#define MODEL_SOUND {c_string(graph.sound.text())}"] if graph.sound else ()),
         *([f"#define MODEL_UNITS {c_string(graph.units.text())}"] if graph.units else ()),
+        *_pixels(graph),
         *_hop(graph),
         *_gate(graph),
         *([f"#define MODEL_IMPRINT {graph.imprint} /* features of a group */\n"] if graph.imprint else ()),
@@ -50,6 +51,11 @@ def header(model: Model) -> str:
         "\n#endif",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _pixels(graph: Graph) -> tuple[str, ...]:
+    count = len(graph.input.table)
+    return (f"#define MODEL_PIXEL_TABLES {count} /* of input_table */\n",) if count else ()
 
 
 def _choices(graph: Graph) -> tuple[str, ...]:

@@ -262,6 +262,8 @@ def _table(graph: Graph, info: str) -> str:
     if graph.sound is not None:
         samples = graph.sound.samples(graph.tensors[graph.input.tensor].shape[0])
         extras = f"    .sound_samples = {samples}, .listen = listen, .hear = hear, .heard = heard,\n"
+    if graph.input.table:
+        extras += f"    .input_table = {tables.PIXELS}, .input_tables = {len(graph.input.table)},\n"
     if graph.hop:
         extras += f"    .hop = {graph.hop}, .heard_on = {hop.samples(graph)[1]}, .slide = slide,\n"
     if graph.record:

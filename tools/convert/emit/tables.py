@@ -16,6 +16,7 @@ from microtrain.convert.trainables import layout, stored_block
 
 COLUMNS = 110
 CONSTANT, WEIGHTS, OUTSIDE = "const ", "MODEL_WEIGHTS ", "MODEL_WEIGHTS_OUTSIDE "
+PIXELS = "input_table"
 WORD, CACHE_LINE = 4, 32  # what tables inside and outside begin at
 OCTAL = np.array([f"\\{byte:03o}" for byte in range(256)], "S4")  # a byte in a string of C
 LEAST_OUTSIDE = 1024  # bytes of a table
@@ -28,7 +29,14 @@ def collect(graph: Graph) -> list[Table]:
     of_layers = {
         t.name: placed(t, node, graph) for node in nodes for t in forward_op(node).tables(graph, node)
     }
-    return beside_the_code([*of_layers.values(), *log_mel.tables(graph)]) + product_code.tables(graph)
+    front = [*of_pixels(graph), *log_mel.tables(graph)]
+    return beside_the_code([*of_layers.values(), *front]) + product_code.tables(graph)
+
+
+def of_pixels(graph: Graph) -> list[Table]:
+    """What is stored for each pixel, where the model's file says it."""
+    values = np.array(graph.input.table, np.int8).ravel()
+    return [Table(f"const int8_t {PIXELS}[{values.size}]", values, "tables")] if values.size else []
 
 
 def placed(table: Table, node: Node, graph: Graph) -> Table:

@@ -10,7 +10,7 @@ from microtrain.base.progress import Bars
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.ops import forward_op
 from microtrain.convert.ops.table import Values
-from microtrain.convert.reference.numeric import sat8
+from microtrain.samples.stored import stored
 
 BATCH_BYTES = 32 << 20
 
@@ -105,7 +105,7 @@ def activate(x: np.ndarray, act: str) -> np.ndarray:
 
 def stored_pixels(graph: Graph, images: np.ndarray) -> np.ndarray:
     """Pixels as the device stores them, int8."""
-    return sat8(np.rint(float_pixels(graph, images)))
+    return stored(images, graph.input)
 
 
 def int8_node(graph: Graph, node: Node, env: Values) -> np.ndarray:

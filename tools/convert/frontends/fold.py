@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from microtrain.convert.ir import WINDOW_MOST, ConvertError, Graph, Input, Layer, Node, Source, Tensor, Window
+from microtrain.convert.ir import WINDOW_MOST, ConvertError, Graph, Layer, Node, Source, Tensor, Window
 from microtrain.convert.lowering import NO_LIMIT, NORM, STAND_IN, LayerError
 from microtrain.convert.names import LONGEST, identifier, safe_name
 from microtrain.convert.ops import TABLE, ForwardOp, add, conv, functions, head, position, recurrent_aten
@@ -112,10 +112,12 @@ def fold_normalisation(graph: Graph, found: Found) -> Graph:
 
 def _normalised(graph: Graph, node: Node, norm: Layer) -> Graph:
     """The graph whose input does what a node did that alone read the image."""
+    made = coded_norms.in_table(graph, node, norm)
     factor, shift = (np.broadcast_to(v, (len(graph.input.gain),)) for v in (norm.weight, norm.bias))
     gain = tuple(float(g * f) for g, f in zip(graph.input.gain, factor, strict=True))
     offset = tuple(float(o * f + s) for o, f, s in zip(graph.input.offset, factor, shift, strict=True))
-    return without(graph, node).replace(input=Input(graph.input.tensor, gain, offset))
+    changed = made or without(graph, node)
+    return changed.replace(input=replace(changed.input, gain=gain, offset=offset))
 
 
 def fold_batch_norms(graph: Graph, found: Found) -> Graph:

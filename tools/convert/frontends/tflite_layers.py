@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import ONCE, ConvertError
+from microtrain.convert.ir import FACTOR, ONCE, ConvertError
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import no_matrix, unsupported
 from microtrain.convert.ops.attention_aten import Scores
@@ -189,7 +189,21 @@ def arithmetic(walk: Walker, op: Operator, name: str) -> Any:
     made = _combined(walk, op, name)
     if len(walk.low.nodes) == known + 1:
         walk.keep_codes(op, made)
+    if op.kind in ("MAXIMUM", "MINIMUM"):
+        _keep_difference(walk, op, known)
     return made
+
+
+def _keep_difference(walk: Walker, op: Operator, known: int) -> None:
+    """The larger of two maps of one scale is the first and what the second has more: a whole number of it.
+
+    known  nodes before those of the operator
+    """
+    sides = [walk.given(t) for t in op.inputs[:2]]
+    for node in walk.low.nodes[known:]:
+        if node.op == "relu" and sides[0] is not None and sides[0] == sides[1]:
+            made = walk.low.tensors[node.outputs[0]]
+            walk.low.tensors[made.name] = replace(made, given=(sides[0][0], -128))
 
 
 def _combined(walk: Walker, op: Operator, name: str) -> Any:
@@ -336,7 +350,23 @@ def prelu(walk: Walker, op: Operator, name: str) -> Any:
     slope = walk.value(op.inputs[1])
     if isinstance(slope, Param) and slope.value.size != slope.value.shape[-1]:
         raise unsupported(Call("prelu", name, True, {}))
-    return walk.call("prelu", op, name, weight=slope)
+    side = walk.given(op.inputs[0])
+    if side is None or not isinstance(slope, Param) or slope.value.size < 2:
+        return walk.call("prelu", op, name, weight=slope)
+    return _prelu_of_int8(walk, op, name, slope, side)
+
+
+def _prelu_of_int8(walk: Walker, op: Operator, name: str, slope: Param, side: tuple[float, int]) -> Any:
+    """What is above 0, and what is below times its slopes: of their sum one is always 0."""
+    behind = walk.file.tensors[op.outputs[0]]
+    above, below = (walk.call("clamp", op, f"{name}.{key}", **{key: 0.0}) for key in ("min", "max"))
+    walk.give(above, behind)
+    walk.low.give(below, side[0], 127)
+    args = {"self": below, "other": channelwise(slope, len(behind.shape))}
+    times = lower(walk.low, Call("mul", f"{name}.slopes", True, args))
+    walk.keep_codes(replace(op, kind=FACTOR), times)
+    walk.give(times, behind)
+    return lower(walk.low, Call("add", name, True, {"self": above, "other": times}))
 
 
 def along(walk: Walker, value: Any, rank: int) -> Any:

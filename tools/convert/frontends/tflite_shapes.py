@@ -101,7 +101,7 @@ def resize(walk: Walker, op: Operator, name: str) -> Any:
     if op.kind.endswith("NEIGHBOR"):
         args["places"] = of_tflite(way)
         return lower(walk.low, Call("upsample_nearest2d", name, True, args))
-    args["way"] = way
+    args |= {"way": way, "in_1024ths": walk.file.tensors[op.inputs[0]].dtype in ("i1", "u1")}
     return lower(walk.low, Call("upsample_bilinear2d", name, True, args))
 
 

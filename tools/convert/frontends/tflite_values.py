@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import Codes, ConvertError
+from microtrain.convert.ir import FACTOR, LESS, TERM, Codes, ConvertError
 from microtrain.convert.lowering import NORM, Act, Call, Home, Homes, Lowering, Param
 from microtrain.convert.ops import blocks_aten
 from microtrain.convert.ops.attention_aten import Scores
@@ -151,16 +151,16 @@ class Walker:
         """Keep the integers of a constant that a map was multiplied with, or that was added to it."""
         maker = self.low.maker(made.tensor) if isinstance(made, Act) else None
         constants = [self.file.tensors[t] for t in op.inputs[:2] if self.file.tensors[t].data is not None]
-        if maker is None or maker.op != NORM or len(constants) != 1 or op.kind not in ("MUL", "ADD"):
+        if maker is None or maker.op != NORM or len(constants) != 1 or op.kind not in (FACTOR, TERM, LESS):
             return
-        stored, is_factor = constants[0], op.kind == "MUL"
+        stored = constants[0]
         found, name = stored.quantized, maker.layer or ""
         if stored.data is None or found is None or stored.dtype != "i1" or len(found.scale) != 1:
             return
-        codes = Codes(stored.data.ravel(), float(found.scale[0]), int(found.zero[0]), is_factor)
+        codes = Codes(stored.data.ravel(), float(found.scale[0]), int(found.zero[0]), op.kind)
         layer = self.low.layers[name]
-        known = layer.weight if is_factor else layer.bias
-        if np.array_equal(np.broadcast_to(codes.real, np.shape(known)), np.float32(known)):
+        wanted, known = (codes.real, layer.weight) if op.kind == FACTOR else (codes.added, layer.bias)
+        if np.array_equal(np.broadcast_to(wanted, np.shape(known)), np.float32(known)):
             self.low.layers[name] = replace(layer, codes=codes)
 
     def declared(self, x: Act, dims: tuple[int, ...]) -> Act | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from microtrain.convert.ir import Codes, Graph, Node
+from microtrain.convert.ir import FACTOR, LESS, TERM, Codes, Graph, Node
 from microtrain.convert.names import Names, identifier
 from microtrain.convert.reference import tflite
 from microtrain.convert.reference.hostlib import NUMBER, S8, S32, U8, Clamp, ErrorS8, Record
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 MUL_ADD = "mul_add"
 BACKWARD = f"{MUL_ADD}_bwd_x"
-TERM = 2.0**20  # what ADD multiplies its inputs with, before it scales them
+WIDE = 2.0**20  # what ADD multiplies its inputs with, before it scales them
 RIGHT_MOST = 23  # bits by which a multiplier shifts: a zero point is added before, in 31 bits
 HALF = (2**30, 0, 0)  # a multiplier of 1/2
 MULTIPLIERS = ("product", "term", "sum")
@@ -86,7 +86,8 @@ class Constants:
         """As a node has them."""
         said = [self.factor.scale, self.factor.zero]
         if self.term is not None:
-            said += [*self.between, self.term.scale, self.term.zero, *self.term.values.tolist()]
+            less = self.term.means == LESS
+            said += [*self.between, self.term.scale, self.term.zero, less, *self.term.values.tolist()]
         return tuple(map(float, [self.factor.values.size, *self.factor.values.tolist(), *said]))
 
 
@@ -94,10 +95,10 @@ def constants(node: Node) -> Constants:
     """Those of a node."""
     c = int(node.factors[0])
     codes, said = np.array(node.factors[1 : 1 + c], np.int8), node.factors[1 + c :]
-    factor = Codes(codes, said[0], int(said[1]), True)
+    factor = Codes(codes, said[0], int(said[1]), FACTOR)
     if len(said) == 2:
         return Constants(factor)
-    term = Codes(np.array(said[6:], np.int8), said[4], int(said[5]), False)
+    term = Codes(np.array(said[7:], np.int8), said[4], int(said[5]), LESS if said[6] else TERM)
     return Constants(factor, term, (said[2], int(said[3])))
 
 
@@ -160,9 +161,10 @@ def arithmetic(own: Constants, x: tflite.Side, y: tflite.Side) -> Arithmetic:
         return Arithmetic(own, x[1], y[1], y[1], product, 0.0, 0.0, none, m)
     t_scale, b_scale, y_scale = (float(f32(s)) for s in (between[0], term.scale, y[0]))
     twice = 2 * max(t_scale, b_scale)
-    whole = (term.values.astype(np.int64) - term.zero) * int(TERM)
+    whole = (term.values.astype(np.int64) - term.zero) * int(WIDE)
     b = tflite.requantized(whole, b_scale / twice).astype(np.int32)
-    by_sum = twice / (TERM * y_scale)
+    b = -b if term.means == LESS else b
+    by_sum = twice / (WIDE * y_scale)
     return Arithmetic(own, x[1], between[1], y[1], product, t_scale / twice, by_sum, b, m)
 
 
@@ -178,11 +180,23 @@ def mul_add_fwd(p: Arithmetic, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     held = np.clip(made, -128, 127)
     passes = made == held
     if p.own.term is not None:
-        sums = tflite.requantized((held - p.t) * int(TERM), p.term) + p.b
-        made = tflite.requantized(sums, p.sum) + p.y
+        made = _summed(p, held)
         held = np.clip(made, -128, 127)
         passes &= made == held
     return held.astype(np.int8), passes
+
+
+def _summed(p: Arithmetic, t: np.ndarray) -> np.ndarray:
+    sums = tflite.requantized((t.astype(np.int64) - p.t) * int(WIDE), p.term) + p.b
+    return tflite.requantized(sums, p.sum) + p.y
+
+
+def rounded(codes: Codes, values: np.ndarray, x: tflite.Side, y: tflite.Side) -> np.ndarray:
+    """What one operator makes of int8 values [.., c]. x, y: scales and zero points before and behind it"""
+    if codes.means == FACTOR:
+        return mul_add_fwd(arithmetic(Constants(codes), x, y), values)[0]
+    made: np.ndarray = np.clip(_summed(arithmetic(Constants(codes, codes, x), x, y), values), -128, 127)
+    return made.astype(np.int8)
 
 
 def c_struct(p: Arithmetic) -> MulAdd:
@@ -261,7 +275,7 @@ def _bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
     product = 2 * reach(graph.tensors[node.inputs[0]]) * _reach(p.own.factor)
     yield Accumulator("twice a product of two inputs", product, INT32_MAX, SMALLER)
     if p.own.term is not None:
-        total = 2 * (255 * int(TERM / 2) + int(np.abs(p.b.astype(np.int64)).max()))
+        total = 2 * (255 * int(WIDE / 2) + int(np.abs(p.b.astype(np.int64)).max()))
         yield Accumulator("twice a sum of two inputs", total, INT32_MAX, SMALLER)
 
 
@@ -277,7 +291,7 @@ def _reach(codes: Codes) -> int:
 def _float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
     own = constants(node)
     made: np.ndarray = env[node.inputs[0]] * own.factor.real
-    return made if own.term is None else made + own.term.real
+    return made if own.term is None else made + own.term.added
 
 
 def _int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
@@ -288,7 +302,7 @@ def _facts(graph: Graph, node: Node) -> Mapping[str, Any]:
     p = arithmetic_of(graph, node)
     factor = (p.own.factor.values.astype(np.float64) - p.own.factor.zero) * p.product
     term = (p.b * p.sum).tolist() if p.own.term is not None else None
-    return {"factor": factor.tolist(), "between": p.t, "times": p.term * TERM * p.sum, "term": term}
+    return {"factor": factor.tolist(), "between": p.t, "times": p.term * WIDE * p.sum, "term": term}
 
 
 def _parallel(run: Any, step: Any, x: Any) -> Any:

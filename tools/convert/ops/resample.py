@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from microtrain.base.plan import TFLITE
 from microtrain.convert.ir import Axis, Graph, Node, Shape
 from microtrain.convert.names import Names
+from microtrain.convert.reference import tflite
 from microtrain.convert.reference.hostlib import S8, U16, Clamp, ErrorS8, Record
 from microtrain.convert.reference.numeric import f32, quantize_error, rint_s32
 
 from .bounds import ERROR, INT32_MAX, SMALLER, Accumulator, reach
-from .ctext import Table, struct
+from .ctext import Table, numbers, struct
 from .environment import Env
 from .outputs import as_input, float32
 from .resample_aten import ATEN, MOST_SIDE, RESAMPLE
@@ -56,6 +58,10 @@ class Resample(Record):
         *((n, ctypes.c_uint16) for n in ("h_in", "w_in", "h_out", "w_out", "c")),
         ("zero", ctypes.c_int16),
         ("unit", ctypes.c_float),
+        (
+            "divisor",
+            ctypes.c_int32,
+        ),  # of kernels that round as TensorFlow Lite does; others have no such field
     )
 
 
@@ -68,8 +74,10 @@ def mixed(rows: Axis, columns: Axis, x: np.ndarray) -> np.ndarray:
 
 def resample_fwd(p: Resample, rows: Axis, columns: Axis, x: np.ndarray) -> np.ndarray:
     """The twin of resample_fwd_s8. x int8 [..., h_in, w_in, c]"""
-    sums = mixed(rows, columns, x.astype(np.int64) - p.zero).astype(f32)
-    made: np.ndarray = (rint_s32(sums * f32(p.unit), 1024.0) + p.zero).astype(np.int8)
+    sums = mixed(rows, columns, x.astype(np.int64) - p.zero)
+    if p.divisor:
+        return tflite.away(sums.astype(np.int64) + p.zero * p.divisor, p.divisor).astype(np.int8)
+    made: np.ndarray = (rint_s32(sums.astype(f32) * f32(p.unit), 1024.0) + p.zero).astype(np.int8)
     return made
 
 
@@ -98,7 +106,8 @@ def c_struct(graph: Graph, node: Node) -> Resample:
     forward = forward_of(graph, node)
     (rows, columns), x = forward.axes, graph.tensors[forward.inputs[0]]
     sizes = {"h_in": rows.inputs, "w_in": columns.inputs, "h_out": rows.outputs, "w_out": columns.outputs}
-    return Resample(**sizes, c=x.channels, zero=x.zero, unit=unit_of(node))
+    divisor = rows.whole * columns.whole if graph.requantize == TFLITE else 0
+    return Resample(**sizes, c=x.channels, zero=x.zero, unit=unit_of(node), divisor=divisor)
 
 
 def _shape(graph: Graph, node: Node) -> tuple[Shape, ...]:
@@ -171,7 +180,10 @@ def _call_backward(names: Names, node: Node) -> str:
 
 
 def _structs(names: Names, node: Node) -> Iterator[str]:
-    yield struct(RESAMPLE, RESAMPLE, node.name, c_struct(names.graph, node))
+    fields = numbers(c_struct(names.graph, node))
+    if names.graph.requantize != TFLITE:
+        del fields["divisor"]
+    yield struct(RESAMPLE, RESAMPLE, node.name, fields)
 
 
 def _bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:

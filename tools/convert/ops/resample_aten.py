@@ -27,6 +27,9 @@ HALF_PIXEL, PYTORCH, ALIGNED, ASYMMETRIC = WAYS = (
 )
 
 
+ONE = 1024  # a step from a place to the next in TensorFlow Lite's integers
+
+
 def sampled(low: Lowering, call: Call, x: Act, rows: Axis, columns: Axis) -> Act:
     """An image, or a series as one of one column, with its rows and columns mixed anew."""
     if all(axis.terms == chosen(range(axis.inputs), axis.inputs).terms for axis in (rows, columns)):
@@ -75,6 +78,18 @@ def between(inputs: int, outputs: int, way: str) -> Axis:
     marks = [min(max(mark, Fraction(0)), Fraction(inputs - 1)) for mark in marks]
     whole = math.lcm(*(mark.denominator for mark in marks))
     ends = ((math.floor(mark), int((mark - math.floor(mark)) * whole)) for mark in marks)
+    pairs = ([(at, whole - share), (at + 1, share)] for at, share in ends)
+    return Axis(inputs, tuple(tuple(pair for pair in each if pair[1]) for each in pairs), whole)
+
+
+def between_in_1024ths(inputs: int, outputs: int, way: str) -> Axis:
+    """The same as integers of TensorFlow Lite have it: resize_bilinear.h of its reference kernels."""
+    over, under = (inputs - 1, outputs - 1) if way == ALIGNED and outputs > 1 else (inputs, outputs)
+    step = (ONE * over + under // 2) // under
+    first = step // 2 - ONE // 2 if way == HALF_PIXEL else 0
+    marks = [min(max(i * step + first, 0), ONE * (inputs - 1)) for i in range(outputs)]
+    unit = math.gcd(ONE, *marks)
+    whole, ends = ONE // unit, (divmod(mark // unit, ONE // unit) for mark in marks)
     pairs = ([(at, whole - share), (at + 1, share)] for at, share in ends)
     return Axis(inputs, tuple(tuple(pair for pair in each if pair[1]) for each in pairs), whole)
 
@@ -202,7 +217,8 @@ def lower(low: Lowering, call: Call) -> Act:
     fits(call, rows, columns)
     way = ALIGNED if call.get("align_corners", False) else call.get("way", HALF_PIXEL)
     _check_factors(call, (h, w), (rows, columns))
-    return sampled(low, call, x, between(h, rows, way), between(w, columns, way))
+    lines = between_in_1024ths if call.get("in_1024ths", False) else between
+    return sampled(low, call, x, lines(h, rows, way), lines(w, columns, way))
 
 
 def _check_factors(call: Call, old: Sequence[int], new: Sequence[int]) -> None:

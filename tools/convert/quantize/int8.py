@@ -56,9 +56,13 @@ def quantize_input(graph: Graph) -> tuple[Input, Tensor]:
     One mean and std for all channels, mean in [0, 1]: the stored value is pixel - 128, its scale that of one
     pixel step and its zero the pixel nearest the mean; so no image loses a bit, and real values are right to
     half a pixel step. Otherwise all channels are scaled into the one range that holds every normalised pixel.
+    A file that says how its first layers round has a table, and what that makes.
     """
     old = graph.tensors[graph.input.tensor]
     gain, offset = np.array(graph.input.gain), np.array(graph.input.offset)
+    if graph.input.table:
+        scale, at = graph.input.stored
+        return graph.input, replace(old, dtype="s8", scale=float32(scale), zero=at, given=None)
     zero = np.rint(-offset[0] / gain[0]) - 128.0
     if (gain == gain[0]).all() and (offset == offset[0]).all() and -128.0 <= zero <= 127.0:
         tensor = replace(old, dtype="s8", scale=float32(gain[0]), zero=int(zero), given=None)

@@ -64,7 +64,8 @@ def rescale(m: Any) -> tuple[int, int, int]:
 def requantized(values: Array, m: Any) -> Array:
     """MultiplyByQuantizedMultiplier() of whole numbers that are a few, m of any size."""
     fine, left, right = rescale(m)
-    return _through(((values.astype(np.int64) << left) * fine + 2**30) >> 31, right)
+    high: Array = ((values.astype(np.int64) << left) * fine + 2**30) >> 31
+    return _through(high, right)
 
 
 def clip(stored: Array, x: Side, y: Side, least: float, most: float) -> Array:
