@@ -72,9 +72,74 @@ def dropped(net: Own, x: torch.Tensor) -> Any:
     return net.head(functional.dropout(y.mean((2, 3)), 0.2, training=False, inplace=True))
 
 
+def copy(net: Own, x: torch.Tensor) -> Any:
+    """Each of what is called a copy has memory of its own, whichever of both changes."""
+    y = net.a(x)
+    z, same = y.clone(), y * 1
+    functional.relu_(y)
+    same.abs_()
+    return net.head((y * z + same + functional.interpolate(y, scale_factor=1).neg_()).mean((2, 3)))
+
+
+def padded(net: Own, x: torch.Tensor) -> Any:
+    """What is noted of a map for later: zeros around it, and the mean of its rows."""
+    y = net.a(x)
+    wide, rows = functional.pad(y, (1, 1, 1, 1)), y.mean(3, keepdim=True)
+    functional.relu_(y)
+    return net.head((functional.conv2d(wide, net.b.weight) + y * rows.mean(2, keepdim=True)).mean((2, 3)))
+
+
+def shares(net: Own, x: torch.Tensor) -> Any:
+    """A softmax that is written out where it is read."""
+    y = net.a(x)
+    made = y.softmax(1)
+    functional.relu_(y)
+    return net.head((made * y).mean((2, 3)))
+
+
+def scaled(net: Own, x: torch.Tensor) -> Any:
+    """Tokens times a number, which attention would take in."""
+    y = net.a(x).flatten(2).transpose(1, 2)
+    half = y * 0.5
+    functional.relu_(y)
+    return net.head((net.c(half) + y).mean(1))
+
+
+def scores(net: Own, x: torch.Tensor) -> Any:
+    y = net.a(x).flatten(2).transpose(1, 2)
+    q, k = net.c(y), net.c(y) * 2
+    made = q @ k.transpose(1, 2)
+    made *= 0.3
+    functional.relu_(q)
+    return net.head((made.softmax(-1) @ y + q).mean(1))
+
+
+def centred(net: Own, x: torch.Tensor) -> Any:
+    y = net.a(x).mean((2, 3))
+    less = y - y.mean(1, keepdim=True)
+    functional.relu_(y)
+    return net.head(less / torch.sqrt((less * less).mean(1, keepdim=True) + 1e-3) + y)
+
+
+def average(net: Own, x: torch.Tensor) -> Any:
+    """Rows have a mean, of which the one has changed that was made first."""
+    y = net.a(x)
+    made = functional.avg_pool2d(y, (1, 6)).relu_()
+    return net.head((made + y.mean(3, keepdim=True)).mean((2, 3)))
+
+
+def turned(net: Own, x: torch.Tensor) -> Any:
+    """Groups of channels exchanged: here a map of its own, there a view."""
+    y = net.a(x)
+    groups = y.view(-1, 2, 3, 6, 6).transpose(1, 2)
+    made = groups.reshape(-1, 6, 6, 6)
+    functional.relu_(groups)
+    return net.head(made.mean((2, 3)))
+
+
 def network(forward: Callable[[Own, torch.Tensor], Any]) -> Own:
     torch.manual_seed(2)
-    return Own(forward, nn.Conv2d(3, 6, 3), head=nn.Linear(6, 3)).eval()
+    return Own(forward, nn.Conv2d(3, 6, 3), nn.Conv2d(6, 6, 3), nn.Linear(6, 6), head=nn.Linear(6, 3)).eval()
 
 
 REFUSED = {
@@ -82,8 +147,12 @@ REFUSED = {
     part_of_a_part: "mean reads what relu has changed through a part or a view",
     row: "mean reads what mul has changed through a part or a view",
     whole: "cat reads what relu has changed through a part or a view",
+    turned: "mean reads what relu has changed through a part or a view",
     assigned: r"the op fill is not supported; the nearest that is: parts that are computed and put together",
 }
+
+
+OTHERS = (view, unread, dropped, copy, padded, shares, scaled, scores, centred, average)
 
 
 @pytest.mark.parametrize("suffix", [".pt2", ".pt"])
@@ -96,7 +165,7 @@ def test_what_would_have_other_numbers_is_refused(forward: Any, suffix: str, tmp
 
 
 @pytest.mark.parametrize("suffix", [".pt2", ".torchscript"])
-@pytest.mark.parametrize("forward", [view, unread, dropped])
+@pytest.mark.parametrize("forward", OTHERS)
 def test_the_rest_is_as_pytorch_has_it(forward: Any, suffix: str, tmp_path: Path) -> None:
     assert_as_pytorch(network(forward), tmp_path / f"net{suffix}", SHAPE)
 

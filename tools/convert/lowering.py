@@ -180,6 +180,7 @@ class Lowering:
     found    what is not supported; a stand-in is in the graph for each
     batch    size of the batch dimension in the model's shapes
     current  tensor -> tensor that replaced it through an in-place op
+    copies   name of a copy in PyTorch, which no op makes here -> the tensor with its numbers
     parts    tensor that is a part of another one's memory in PyTorch -> that one
     written  tensor -> what an op has changed in PyTorch, and not here (frontends/in_place.py)
     owners   where a weight comes from, or the address of its memory -> the layer that uses it first, and
@@ -198,6 +199,7 @@ class Lowering:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     layers: dict[str, Layer] = field(default_factory=dict)
     current: dict[str, str] = field(default_factory=dict)
+    copies: dict[str, str] = field(default_factory=dict)
     parts: dict[str, str] = field(default_factory=dict)
     written: dict[str, list[tuple[str, np.ndarray]]] = field(default_factory=dict)
     owners: dict[str | int, tuple[str, Param]] = field(default_factory=dict)
@@ -228,10 +230,33 @@ class Lowering:
 
     def tensor_of(self, act: Act) -> str:
         """The tensor that holds an activation now, after all in-place ops so far."""
-        name = act.tensor
-        while name in self.current:
-            name = self.current[name]
-        return name
+        name = self.held(act.tensor)
+        return self.copies.get(name, name)
+
+    def held(self, tensor: str) -> str:
+        """What became of a tensor, or of a copy, through all in-place ops so far."""
+        while tensor in self.current:
+            tensor = self.current[tensor]
+        return tensor
+
+    def kept(self, act: Act) -> Act:
+        """What an activation holds now, whatever in-place ops make of it; nothing writes to it."""
+        return replace(act, tensor=self._named(self.tensor_of(act), "kept"))
+
+    def copied(self, act: Act) -> Act:
+        """The same in memory of its own, to which in-place ops may write."""
+        return replace(act, tensor=self.as_made(self.tensor_of(act)))
+
+    def as_made(self, tensor: str) -> str:
+        """A name for what a node has made, whatever in-place ops have made of it since."""
+        return self._named(tensor, f"copy {len(self.copies)}")
+
+    def _named(self, tensor: str, name: str) -> str:
+        own = f"{tensor} {name}"
+        self.copies[own], self.tensors[own] = tensor, replace(self.tensors[tensor], name=own)
+        if tensor in self.last:
+            self.last.add(own)
+        return own
 
     def is_input(self, act: Act) -> bool:
         """True for the image, normalised or not, before any layer has seen it."""
@@ -245,6 +270,7 @@ class Lowering:
 
     def maker(self, tensor: str) -> Node | None:
         """The node that makes a tensor, which has its number; None of the input."""
+        tensor = self.copies.get(tensor, tensor)
         return None if tensor == "input" else self.nodes[int(tensor[1:])]
 
     def is_made_of(self, act: Act, op: str, x: Act) -> bool:
@@ -407,10 +433,7 @@ class Lowering:
         read = tuple(self.tensor_of(a) for a in inputs)
         name = layer or call.node_name(op)
         self.nodes.append(Node(op, name, read, (tensor,), **about))
-        result = Act(tensor, dims or (self.batch, shape[2], shape[0], shape[1]))
-        if call.op.endswith("_"):
-            self.current[read[0]] = tensor
-        return result
+        return Act(tensor, dims or (self.batch, shape[2], shape[0], shape[1]))
 
     def scaled(self, call: Call, act: Act, factor: Any, shift: Any = 0.0, source: str = "") -> Act:
         """factor * act + shift, one number of each or one a channel.
@@ -437,15 +460,16 @@ class Lowering:
 
     def unknown(self, call: Call, dims: tuple[int, ...]) -> Act:
         """A node that has an op's inputs and the dims of its result."""
-        read = tuple(dict.fromkeys(self.tensor_of(v) for v in _acts_of(call)))
+        acts = _acts_of(call)
+        read = tuple(dict.fromkeys(self.tensor_of(v) for v in acts))
         h, w = (*dims[2:], 1)[:2] if len(dims) in (3, 4) else (1, 1)
         tensor = f"%{len(self.nodes)}"
         self.tensors[tensor] = Tensor(tensor, (h, w, math.prod(dims[1:]) // (h * w or 1)))
         self.nodes.append(
             Node(f"{STAND_IN}{call.op}", call.node_name(call.op), read or ("input",), (tensor,))
         )
-        if call.op.endswith("_") and read:
-            self.current[read[0]] = tensor
+        if call.op.endswith("_") and acts:
+            self.current[self.held(acts[0].tensor)] = tensor
         return Act(tensor, dims)
 
     def finish(self, outputs: list[Any], parameters: Iterable[Sequence[int]] = ()) -> Raw:
@@ -469,7 +493,8 @@ class Lowering:
         image = self.tensors["input"]
         identity = Input("input", (1.0,) * image.channels, (0.0,) * image.channels)
         output = results[0].tensor
-        graph = Graph(self.name, identity, output, dict(self.tensors), tuple(self.nodes), dict(self.layers))
+        tensors = {name: tensor for name, tensor in self.tensors.items() if name not in self.copies}
+        graph = Graph(self.name, identity, output, tensors, tuple(self.nodes), dict(self.layers))
         shape = (image.channels, *image.shape[:2])
         return Raw(graph, shape, tuple(self.found), weights_of(parameters), results, self.stood)
 

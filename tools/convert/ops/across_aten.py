@@ -242,7 +242,7 @@ def _turned_once(low: Lowering, call: Call, x: Act, turn: Turn) -> Act:
         layer, shape = _of_ones(low, apart, n, inner), (above, below, n * inner)
         turned = low.emit(apart, DENSE if inner == 1 else GROUPED, (seen,), shape, layer=layer, window=window)
     else:
-        turned = Act(made.outputs[0], (low.batch, n * inner, above, below))
+        turned = Act(low.as_made(made.outputs[0]), (low.batch, n * inner, above, below))
     return take(low, replace(apart, op=TAKE), turned, shuffled(inner, n))
 
 

@@ -63,7 +63,7 @@ def _inside(low: Lowering, value: Act, node: Node, natural: Natural) -> Act:
     """What a node makes, by calls that have kernels, once for all that read it."""
     known = low.written_out.get(node.outputs[0])
     if known is None:
-        of = whole(low, Act(node.inputs[0], ()))
+        of = whole(low, Act(low.as_made(node.inputs[0]), ()))
         made = Calls(low, Call("", node.name, False, {}), natural)
         known = (_softmax(made, of, node.factors) if node.op == SOFTMAX else _of_length_one(made, of)).tensor
         low.written_out[node.outputs[0]] = known

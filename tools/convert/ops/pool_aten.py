@@ -234,7 +234,7 @@ def of_rows(low: Lowering, call: Call, x: Act) -> Act:
     tensor = low.tensor_of(x)
     known = next((v for v in low.nodes if (v.op, v.inputs, v.window) == (AVERAGE, (tensor,), window)), None)
     if known is not None:
-        return Act(known.outputs[0], x.dims)
+        return Act(low.as_made(known.outputs[0]), x.dims)
     apart = replace(call, op="mean", builtin=False)
     return low.emit(
         apart, AVERAGE, (Act(x.tensor, (low.batch, c, h, w)),), (h, 1, c), dims=x.dims, window=window

@@ -176,7 +176,7 @@ def _by_root_mean(low: Lowering, call: Call, x: Act, eps: float) -> Act:
 
 def _is_mean_of(low: Lowering, mean: Act, x: Act) -> bool:
     """True for the mean of a map over its channels, [n, 1, h, w]."""
-    made = low.maker(mean.tensor)
+    made = low.maker(low.tensor_of(mean))
     of = made is not None and made.op == CHANNEL_MEAN and made.inputs == (low.tensor_of(x),)
     return of and mean.dims == (x.dims[0], 1, *x.dims[2:])
 

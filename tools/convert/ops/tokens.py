@@ -129,7 +129,7 @@ def settled(low: Lowering, call: Call, value: Any) -> Act:
         return act
     if low.is_stand_in(act):  # how its numbers lie is not known
         return low.unknown(call, act.dims)
-    maker = low.maker(act.tensor)
+    maker = low.maker(low.tensor_of(act))
     listed = _listed(low, call, act, at) if maker is None or maker.op not in LAST else None
     if listed is not None:
         return listed
@@ -139,7 +139,7 @@ def settled(low: Lowering, call: Call, value: Any) -> Act:
         return view_of(low, made.tensor, at)
     last = at.size == c and np.array_equal(np.sort(at, axis=None), (h - 1) * c + np.arange(c))
     if last and maker is not None and maker.op in LAST:
-        call, x = replace(call, module=maker.name), Act(maker.inputs[0], ())
+        call, x = replace(call, module=maker.name), Act(low.as_made(maker.inputs[0]), ())
         made = low.emit(call, LAST[maker.op], (x,), (1, 1, c), window=maker.window, factors=maker.factors)
         return view_of(low, made.tensor, at % c)
     if _several(at):
@@ -202,7 +202,7 @@ def _some_tokens(low: Lowering, call: Call, act: Act, pixels: np.ndarray) -> Act
     axes = (chosen(rows, sizes[0]), chosen(columns, sizes[1]))
     about = ((low.tensor_of(x),), axes)
     known = next((node.outputs[0] for node in low.nodes if (node.inputs, node.axes) == about), None)
-    made = known or sampled(low, call, x, *axes).tensor
+    made = low.as_made(known) if known else sampled(low, call, x, *axes).tensor
     at = places(low, act)
     return settled(low, call, view_of(low, made, np.searchsorted(pixels, at // c) * c + at % c))
 

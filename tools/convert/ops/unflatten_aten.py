@@ -85,7 +85,7 @@ def of_vector(low: Lowering, call: Call, x: Act, shape: Shape, order: np.ndarray
     of = (UNFLATTEN, (low.tensor_of(x),), channels, factors)
     for node in low.nodes:
         if (node.op, node.inputs, node.channels, node.factors) == of:
-            return Act(node.outputs[0], (low.batch, shape[2], *shape[:2]))
+            return Act(low.as_made(node.outputs[0]), (low.batch, shape[2], *shape[:2]))
     apart = replace(call, op=UNFLATTEN, builtin=False)
     return low.emit(apart, UNFLATTEN, (x,), shape, channels=channels, factors=factors)
 
