@@ -137,6 +137,21 @@ def turned(net: Own, x: torch.Tensor) -> Any:
     return net.head(made.mean((2, 3)))
 
 
+def across(net: Own, x: torch.Tensor) -> Any:
+    """Two parts that have channels in common."""
+    y = net.a(x)
+    first, last = y[:, :4], y[:, 3:]
+    functional.relu_(first)
+    return net.head(torch.cat([first[:, :3], last], 1).mean((2, 3)))
+
+
+def beside(net: Own, x: torch.Tensor) -> Any:
+    """Two parts that have none, of one tensor by two names."""
+    y = net.a(x)
+    first, last = functional.relu_(y)[:, :3], y[:, 3:]
+    return net.head(torch.cat([first.neg_(), last.abs_()], 1).mean((2, 3)))
+
+
 def network(forward: Callable[[Own, torch.Tensor], Any]) -> Own:
     torch.manual_seed(2)
     return Own(forward, nn.Conv2d(3, 6, 3), nn.Conv2d(6, 6, 3), nn.Linear(6, 6), head=nn.Linear(6, 3)).eval()
@@ -147,12 +162,13 @@ REFUSED = {
     part_of_a_part: "mean reads what relu has changed through a part or a view",
     row: "mean reads what mul has changed through a part or a view",
     whole: "cat reads what relu has changed through a part or a view",
+    across: "cat reads what relu has changed through a part or a view",
     turned: "mean reads what relu has changed through a part or a view",
     assigned: r"the op fill is not supported; the nearest that is: parts that are computed and put together",
 }
 
 
-OTHERS = (view, unread, dropped, copy, padded, shares, scaled, scores, centred, average)
+OTHERS = (view, unread, dropped, copy, padded, shares, scaled, scores, centred, average, beside)
 
 
 @pytest.mark.parametrize("suffix", [".pt2", ".pt"])

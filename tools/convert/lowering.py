@@ -182,6 +182,7 @@ class Lowering:
     current  tensor -> tensor that replaced it through an in-place op
     copies   name of a copy in PyTorch, which no op makes here -> the tensor with its numbers
     parts    tensor that is a part of another one's memory in PyTorch -> that one
+    cuts     such a part -> the call that cuts it out, which of its results it is, and that result
     written  tensor -> what an op has changed in PyTorch, and not here (frontends/in_place.py)
     owners   where a weight comes from, or the address of its memory -> the layer that uses it first, and
              the weight: memory that nobody holds gets another one's weights
@@ -201,6 +202,7 @@ class Lowering:
     current: dict[str, str] = field(default_factory=dict)
     copies: dict[str, str] = field(default_factory=dict)
     parts: dict[str, str] = field(default_factory=dict)
+    cuts: dict[str, tuple[Call, int, Act]] = field(default_factory=dict)
     written: dict[str, list[tuple[str, np.ndarray]]] = field(default_factory=dict)
     owners: dict[str | int, tuple[str, Param]] = field(default_factory=dict)
     last: set[str] = field(default_factory=set)

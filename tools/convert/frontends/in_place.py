@@ -13,9 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.lowering import Act, Call, Lowering
+from microtrain.convert.ir import ConvertError
+from microtrain.convert.lowering import Act, Call, Lowering, Param
 from microtrain.convert.ops import tokens
 from microtrain.convert.ops.tokens import numbers, places
+
+from . import constants
 
 CUTS = (
     *("slice", "narrow", "select", "chunk", "split", "split_with_sizes", "tensor_split", "unbind"),
@@ -69,17 +72,17 @@ def _check(low: Lowering, call: Call, act: Act) -> None:
             )
 
 
-def _apart(low: Lowering, call: Call, made: Any) -> Any:
+def _apart(low: Lowering, call: Call, made: Any, at: int = 0) -> Any:
     """What a rule makes, where PyTorch has memory of its own for it or for what is noted, by another name."""
     if isinstance(made, list | tuple):
-        return type(made)(_apart(low, call, each) for each in made)
+        return type(made)(_apart(low, call, each, i) for i, each in enumerate(made))
     if not isinstance(made, Act):
         known = {act.tensor for v in call.args.values() if not isinstance(v, Act) for act in _acts([v])}
         return _noted(made, lambda act: act if act.tensor in known else low.kept(act))
     x = next((act for act in _acts(call.args.values()) if act.tensor == made.tensor), None)
     is_view = call.op in VIEWS or call.op in AS_THEY_LIE
     if x is None and is_view and isinstance(call.x, Act):
-        low.parts[made.tensor] = call.x.tensor
+        low.parts[made.tensor], low.cuts[made.tensor] = call.x.tensor, (call, at, made)
     if x is None or call.op in VIEWS or (is_view and x.order is None and x.tensor not in low.parts):
         return made
     apart = low.copied(made)
@@ -117,11 +120,7 @@ def _written(low: Lowering, call: Call, made: Any) -> Any:
     if not isinstance(x, Act):
         _note(low, writer, [act.tensor for act in _acts([x])])
         return made
-    others = [part for part, whole in low.parts.items() if low.held(whole) == low.held(x.tensor)]
-    whole = x.tensor
-    while whole := low.parts.get(whole, ""):
-        others.append(whole)
-    own = _places(low, x)
+    others, own = _beside(low, x), _places(low, x)
     if isinstance(made, Act) and made.tensor == x.tensor:
         made = low.copied(made)
     if own.size < low.tensors[x.tensor].elements:
@@ -132,6 +131,53 @@ def _written(low: Lowering, call: Call, made: Any) -> Any:
         others.append(x.tensor)
     _note(low, writer, others)
     return made
+
+
+def _beside(low: Lowering, x: Act) -> list[str]:
+    """All that a tensor is a part of, and all other parts of that in which numbers of it stand."""
+    if not low.parts:
+        return []
+    wholes = _wholes(low, x.tensor)
+    there = _in_whole(low, x.tensor)
+    written = None if there is None or x.pad or x.half else there[numbers(low, x).ravel()]
+    found = list[str]()
+    for part in low.parts:
+        same = low.held(_wholes(low, part)[-1]) == low.held(wholes[-1])
+        if same and low.held(part) != low.held(x.tensor):
+            places = _in_whole(low, part)
+            if written is None or places is None or np.isin(places, written).any():
+                found.append(part)
+    return wholes[1:] + found
+
+
+def _wholes(low: Lowering, tensor: str) -> list[str]:
+    """A tensor, what it is a part of, what that is a part of."""
+    found = [tensor]
+    while found[-1] in low.parts:
+        found.append(low.parts[found[-1]])
+    return found
+
+
+def _in_whole(low: Lowering, tensor: str) -> np.ndarray | None:
+    """Where the numbers of a part stand in the outermost whole, one by one; None where that is not known."""
+    if tensor not in low.parts:
+        return np.arange(low.tensors[tensor].elements)
+    whole = _in_whole(low, low.parts[tensor])
+    if tensor not in low.cuts or whole is None:
+        return whole  # what may be a copy is all of it
+    call, at, made = low.cuts[tensor]
+    seen = Param("", whole[numbers(low, call.x)])
+    try:
+        given = {key: seen if value is call.x else value for key, value in call.args.items()}
+        found = constants.made(low, replace(call, args=given))
+    except (ConvertError, StopIteration):
+        return None
+    values = (found[at] if isinstance(found, list) else found).value.ravel()
+    behind = np.empty(low.tensors[tensor].elements, values.dtype)
+    if values.size != behind.size or numbers(low, made).size != behind.size:
+        return None
+    behind[numbers(low, made).ravel()] = values
+    return behind
 
 
 def _stands_for(low: Lowering, made: Act, x: Act) -> bool:
