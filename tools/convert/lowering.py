@@ -277,7 +277,7 @@ class Lowering:
 
     def is_made_of(self, act: Act, op: str, x: Act) -> bool:
         """True for what an op makes of x."""
-        maker = self.maker(act.tensor)
+        maker = self.maker(self.tensor_of(act))
         return maker is not None and maker.op == op and maker.inputs == (self.tensor_of(x),)
 
     def reads_stand_in(self, call: Call) -> bool:
