@@ -86,7 +86,9 @@ def padded(net: Own, x: torch.Tensor) -> Any:
     y = net.a(x)
     wide, rows = functional.pad(y, (1, 1, 1, 1)), y.mean(3, keepdim=True)
     functional.relu_(y)
-    return net.head((functional.conv2d(wide, net.get_parameter("b.weight")) + y * rows.mean(2, keepdim=True)).mean((2, 3)))
+    return net.head(
+        (functional.conv2d(wide, net.get_parameter("b.weight")) + y * rows.mean(2, keepdim=True)).mean((2, 3))
+    )
 
 
 def shares(net: Own, x: torch.Tensor) -> Any:

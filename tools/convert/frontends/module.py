@@ -33,6 +33,7 @@ from microtrain.convert.raw import Raw
 
 from .exported import read_exported
 from .fold import clean
+from .known_scales import with_known_scales
 from .onnx import read_onnx
 from .results import chosen
 from .tflite import read_tflite
@@ -117,6 +118,7 @@ def _quantized(
         raise ConvertError(f"{path.name} says itself how its samples are stored: leave --mean and --std out")
     normal = as_stored(*entry, len(graph.input.gain))
     rounding = TFLITE if kind == "tflite" else FLOAT
+    graph = with_known_scales(graph)
     graph = graph.replace(input=normal.behind(graph.input), units=normal.units(), requantize=rounding)
     return LoadedModel(graph, None, normal, (), kind)
 

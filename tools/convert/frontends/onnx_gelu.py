@@ -16,8 +16,8 @@ from .onnx_parts import Pieces
 
 SAMPLES = np.linspace(-6.0, 6.0, 49)
 CLOSE = 1e-4
-MOST_STEPS = 12  # of one function
-MOST_DEPTH = 8  # of its sums and products
+MOST_STEPS = 24  # of one function
+MOST_DEPTH = 16  # of its sums and products
 ERF = np.vectorize(math.erf, otypes=[np.float64])
 OPS: Mapping[str, Callable[..., np.ndarray]] = {
     "Add": np.add,
@@ -29,6 +29,7 @@ OPS: Mapping[str, Callable[..., np.ndarray]] = {
     "Tanh": np.tanh,
 }
 FUNCTIONS = ("Erf", "Tanh")
+AS_IT_IS = ("QuantizeLinear", "DequantizeLinear")  # of a number, but for a rounding
 FORMS = {
     "none": 0.5 * SAMPLES * (1 + ERF(SAMPLES / math.sqrt(2))),
     "tanh": 0.5 * SAMPLES * (1 + np.tanh(math.sqrt(2 / math.pi) * (SAMPLES + 0.044715 * SAMPLES**3))),
@@ -68,8 +69,9 @@ class _Graph(Pieces):
         found = [name]
         for each in found:
             step = self.makers.get(each)
-            if step is not None and step.op in OPS and len(found) < MOST_STEPS:
-                found += [i for i in step.inputs if i not in self.numbers and i not in found]
+            if step is not None and step.op in (*OPS, *AS_IT_IS) and len(found) < MOST_STEPS:
+                read = step.inputs[:1] if step.op in AS_IT_IS else step.inputs
+                found += [i for i in read if i not in self.numbers and i not in found]
         return found
 
     def gelu(self, step: Step, given: str) -> tuple[str, Gelu] | None:
@@ -96,8 +98,13 @@ class _Graph(Pieces):
         if name in self.numbers:
             return np.asarray(self.numbers[name])
         step = self.makers.get(name)
-        if name in values or step is None or step.op not in OPS or not depth:
+        if name in values or step is None or step.op not in (*OPS, *AS_IT_IS) or not depth:
             return values.get(name)
+        if step.op in AS_IT_IS:
+            same = self.value(step.inputs[0], values, depth - 1)
+            if same is not None:
+                values[name] = same
+            return same
         if len(step.inputs) != (1 if step.op in FUNCTIONS else 2):
             return None
         given: list[np.ndarray] = []

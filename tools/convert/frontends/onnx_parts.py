@@ -27,6 +27,9 @@ class Pieces:
             value = constant_of(step) if step.op == "Constant" else None
             if value is not None and value.size == 1 and value.dtype.kind in "fi":
                 self.numbers[step.outputs[0]] = float(value.reshape(()))
+            elif step.op == "DequantizeLinear" and step.inputs[0] in self.numbers:
+                stored, scale, *zero = (self.numbers.get(name, 0.0) for name in step.inputs)
+                self.numbers[step.outputs[0]] = (stored - sum(zero)) * scale
         self.outputs = set(file.outputs)
 
     def made(self, name: str, op: str) -> Step | None:

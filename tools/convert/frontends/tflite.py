@@ -7,14 +7,12 @@ layer is named after its kind and the place of its operator in the file: conv0, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Homes
 from microtrain.convert.nearest import ONE_INPUT, unsupported
-from microtrain.convert.ops.channels_aten import CONCAT
 from microtrain.convert.raw import Raw
 
 from . import tflite_layers as layers
@@ -116,19 +114,10 @@ class _Walk(Walker):
                 continue
             self.place = place
             self._operator(op, f"{WORDS.get(op.kind, op.kind.lower())}{place}")
-        self._known_by_readers()
         outputs = [self.env.get(i) for i in self.file.outputs]
         kinds = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED")
         weights = [self.file.tensors[op.inputs[1]].shape for op in self.file.operators if op.kind in kinds]
         return self.low.finish(returned(self.low, outputs), weights)
-
-    def _known_by_readers(self) -> None:
-        """Scales of what a file has in floats in between: of what is joined, that of the whole."""
-        for node in reversed(self.low.nodes):
-            given = self.low.tensors[node.outputs[0]].given
-            for name in node.inputs if node.op == CONCAT and given is not None else ():
-                part = self.low.tensors[name]
-                self.low.tensors[name] = replace(part, given=part.given or given)
 
     def _operator(self, op: Operator, name: str) -> None:
         """Append one operator and what is fused into it; one that is not supported gets a stand-in."""

@@ -1,0 +1,66 @@
+"""Quantized ONNX files with floats in between, as ONNX Runtime leaves them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import helper
+from test_onnx import constants, reference, saved
+
+from microtrain.convert.execute.batched import run_int8
+from microtrain.convert.frontends.module import load_model
+from microtrain.convert.quantize.int8 import quantize
+
+SCALES = {"x": (0.02, -8), "v": (0.03, 5), "e": (2 / 255, 0), "s": (2 / 255, -128), "m": (0.03, -90)}
+SCALES |= {"g": (0.02, -110), "c": (0.02, -70), "p": (0.008, 0), "y": (0.02, 9)}
+
+
+def with_floats_between(folder: Path) -> Path:
+    """A GELU in pieces, all but its first one quantized, and a hyperbolic tangent that is not, beside a map
+    that is, in a concatenation."""
+    rng, nodes, arrays = np.random.default_rng(2), [], []
+    for name, (scale, zero) in SCALES.items():
+        arrays += constants(**{f"{name}_s": np.float32(scale), f"{name}_z": np.int8(zero)})
+    for name, number in (("one", 1.0), ("half", 0.5)):
+        own = {name: np.int8(127), f"{name}_s": np.float32(number / 127), f"{name}_z": np.int8(0)}
+        arrays += constants(**own)
+        nodes.append(helper.make_node("DequantizeLinear", list(own), [f"{name}_d"]))
+    arrays += constants(
+        w=rng.normal(0, 0.3, (4, 2, 3, 3)).astype(np.float32),
+        h=rng.normal(0, 0.5, (3, 8)).astype(np.float32),
+        root=np.float32(2**0.5),
+    )
+
+    def made(name: str, op: str, *inputs: str, coded: bool = True, **about: Any) -> str:
+        """A step, and its two nodes behind it."""
+        nodes.append(helper.make_node(op, inputs, [name], name, **about))
+        if not coded:
+            return name
+        quantization = [f"{name}_s", f"{name}_z"]
+        nodes.append(helper.make_node("QuantizeLinear", [name, *quantization], [f"{name}_q"]))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{name}_q", *quantization], [f"{name}_d"]))
+        return f"{name}_d"
+
+    quantization = ["x_s", "x_z"]
+    nodes.append(helper.make_node("QuantizeLinear", ["x", *quantization], ["x_q"]))
+    nodes.append(helper.make_node("DequantizeLinear", ["x_q", *quantization], ["x_d"]))
+    v = made("v", "Conv", "x_d", "w", pads=[1, 1, 1, 1])
+    e = made("e", "Erf", made("d", "Div", v, "root", coded=False))
+    g = made("g", "Mul", made("m", "Mul", v, made("s", "Add", e, "one_d")), "half_d")
+    both = made("c", "Concat", g, made("t", "Tanh", v, coded=False), axis=1)
+    p = made("p", "GlobalAveragePool", both)
+    made("y", "Gemm", made("f", "Flatten", p, coded=False), "h", transB=1)
+    return saved(folder / "between.onnx", nodes, arrays, [1, 2, 6, 6], outputs=["y_d"], opset=19)
+
+
+def test_floats_between_need_no_calibration(tmp_path: Path) -> None:
+    path = with_floats_between(tmp_path)
+    graph = quantize(load_model(path).graph, {})
+    assert [n.op for n in graph.nodes[:3]] == ["conv2d", "gelu", "tanh"], "a GELU is one op"
+    stored = np.random.default_rng(6).integers(0, 256, (40, 6, 6, 2)).astype(np.uint8)
+    real = (stored.astype(np.float64) - 128 + 8) * 0.02
+    wanted = reference(path, real.transpose(0, 3, 1, 2))
+    found = run_int8(graph, stored).reshape(40, 3)
+    assert np.abs(found - wanted).max() <= 0.0401 and len(np.unique(wanted)) > 20, "two units"

@@ -1,0 +1,45 @@
+"""Scales of what a quantized file has in floats in between, which its other scales tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from microtrain.convert.ir import Graph, Tensor
+from microtrain.convert.ops import forward_op
+from microtrain.convert.ops.channels_aten import CONCAT
+from microtrain.convert.ops.functions import ACTIVATIONS
+from microtrain.convert.ops.outputs import as_input, scale_and_zero
+
+Side = tuple[float, int]  # scale and zero point
+STORED = np.arange(-128, 128)
+
+
+def with_known_scales(graph: Graph) -> Graph:
+    """The graph of a quantized file with scales for parts of a joined map and for functions of a number."""
+    tensors = dict(graph.tensors)
+    for node in reversed(graph.nodes):
+        whole = tensors[node.outputs[0]].given
+        if node.op == CONCAT and whole is not None:
+            tensors.update((x, _given(tensors[x], whole)) for x in node.inputs)
+    sides = {name: tensor.given for name, tensor in tensors.items()}
+    sides[graph.input.tensor] = graph.input.stored if graph.input.table else None
+    for node in graph.nodes:
+        x, y = sides[node.inputs[0]], node.outputs[0]
+        if sides[y] is None and x is not None and node.op in ACTIVATIONS:
+            tensors[y] = _given(tensors[y], _of_function(node.op, node.factors, x))
+            sides[y] = tensors[y].given
+        elif sides[y] is None and forward_op(node).output is as_input:
+            sides[y] = x
+    return graph.replace(tensors=tensors)
+
+
+def _given(tensor: Tensor, side: Side) -> Tensor:
+    return replace(tensor, given=tensor.given or side)
+
+
+def _of_function(op: str, factors: tuple[float, ...], x: Side) -> Side:
+    """Of all that a function makes of 256 values."""
+    made = ACTIVATIONS[op].value((STORED - x[1]) * x[0], *factors)
+    return scale_and_zero(float(np.min(made)), float(np.max(made)))
