@@ -149,8 +149,8 @@ def _quotient(low: Lowering, call: Call, value: Any, root: Any, power: float) ->
     """A map less its mean over the root of its variance; or a vector over its own length."""
     if not isinstance(root, Piece) or root.power != power or not root.over:
         return None
-    same = (value.of if isinstance(value, Piece) else value) == root.of
-    if not same or isinstance(value, Piece) != root.centred:
+    given = value.of if isinstance(value, Piece) else value
+    if not isinstance(given, Act) or not _is_same(low, given, root.of) or isinstance(value, Piece) != root.centred:
         return None
     if isinstance(value, Act) and root.over == "mean":
         return _by_root_mean(low, replace(call, builtin=False), value, root.eps)
@@ -164,6 +164,11 @@ def _quotient(low: Lowering, call: Call, value: Any, root: Any, power: float) ->
     made = normalised(low, replace(call, op="layer_norm", builtin=False, args=args), 1, apart=True)
     low.frozen.pop()  # a scale of 1 is none of forward()'s; that of the map comes behind, and learns
     return replace(made, dims=root.of.dims)
+
+
+def _is_same(low: Lowering, a: Act, b: Act) -> bool:
+    """Whether both hold the same numbers, whatever they are called."""
+    return low.tensor_of(a) == low.tensor_of(b) and replace(a, tensor=b.tensor) == b
 
 
 def _by_root_mean(low: Lowering, call: Call, x: Act, eps: float) -> Act:
