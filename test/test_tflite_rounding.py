@@ -352,9 +352,24 @@ MOBILENET = (("MUL", False, (2 / 65025, -128), (0.01176, -43)), ("ADD", False, (
 IMAGENET = (("SUB", True, (0.4706, -128), (1.0784, -17)), ("MUL", True, (7e-05, -128), (0.0181, -16)))
 
 
+def with_sums_alone() -> bytes:
+    """A term by channel that is no bias of the file's, and a mean that keeps its scale."""
+    net = Int8.input((10, 4, 3))
+    net.conv(8, (3, 3), 2, (5, 2), (0.05, -9), act=0).by_constant("ADD", True, (0.013, 7), (0.06, -12))
+    return net.mean((0.06, -12)).linear(5, (0.013, 3)).file()
+
+
 @pytest.mark.parametrize(
     "network",
-    [small_network, with_activations, with_norms, normalised(*MOBILENET), normalised(*IMAGENET), with_others],
+    [
+        small_network,
+        with_activations,
+        with_norms,
+        normalised(*MOBILENET),
+        normalised(*IMAGENET),
+        with_others,
+        with_sums_alone,
+    ],
 )
 def test_a_files_logits_are_those_of_the_reference_kernels(network: object, tmp_path: Path) -> None:
     """Every one; rounded once a layer, by a float, they are not."""

@@ -44,6 +44,19 @@ def as_product(graph: Graph, node: Node, norm: Layer) -> Graph | None:
     return _exchanged(graph, node, made, node.layer)
 
 
+def as_term(graph: Graph, node: Node, norm: Layer) -> Graph | None:
+    """The graph with a term a channel as an op, which multiplies by 1; None as above, and for the logits'."""
+    x, y = (graph.tensors[t] for t in (node.inputs[0], node.outputs[0]))
+    if norm.codes is None or norm.codes.means == FACTOR or x.given is None or y.given is None:
+        return None
+    one = Codes(np.full(x.channels, 4, np.int8), 0.25, 0, FACTOR)  # 1, and a multiplier that has a shift
+    own = mul_add.Constants(one, _each(norm.codes, x.channels), x.given)
+    if graph.output == y.name or not mul_add.arithmetic(own, x.given, y.given).is_possible:
+        return None
+    made = replace(node, op=mul_add.MUL_ADD, layer=None, factors=own.factors)
+    return _exchanged(graph, node, made, node.layer)
+
+
 def with_term(graph: Graph, node: Node, norm: Layer, before: Node) -> Graph | None:
     """The graph with a term in the op of the factor before it, which nothing else reads; None: it is none."""
     if norm.codes is None or norm.codes.means == FACTOR or before.op != mul_add.MUL_ADD:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from microtrain.convert.ir import Graph, Tensor
+from microtrain.convert.ir import Graph
 from microtrain.convert.ops import forward_op
 from microtrain.convert.ops.channels_aten import CONCAT
 from microtrain.convert.ops.functions import ACTIVATIONS
@@ -14,6 +14,7 @@ from microtrain.convert.ops.outputs import as_input, scale_and_zero
 
 Side = tuple[float, int]  # scale and zero point
 STORED = np.arange(-128, 128)
+STEEPEST = 2.0  # of a function whose range is that of int8 values: a reciprocal's is that of those around 0
 
 
 def with_known_scales(graph: Graph) -> Graph:
@@ -22,24 +23,22 @@ def with_known_scales(graph: Graph) -> Graph:
     for node in reversed(graph.nodes):
         whole = tensors[node.outputs[0]].given
         if node.op == CONCAT and whole is not None:
-            tensors.update((x, _given(tensors[x], whole)) for x in node.inputs)
+            tensors.update((x, replace(tensors[x], given=tensors[x].given or whole)) for x in node.inputs)
     sides = {name: tensor.given for name, tensor in tensors.items()}
     sides[graph.input.tensor] = graph.input.stored if graph.input.table else None
     for node in graph.nodes:
         x, y = sides[node.inputs[0]], node.outputs[0]
         if sides[y] is None and x is not None and node.op in ACTIVATIONS:
-            tensors[y] = _given(tensors[y], _of_function(node.op, node.factors, x))
-            sides[y] = tensors[y].given
+            sides[y] = _of_function(node.op, node.factors, x)
+            tensors[y] = replace(tensors[y], given=sides[y])
         elif sides[y] is None and forward_op(node).output is as_input:
             sides[y] = x
     return graph.replace(tensors=tensors)
 
 
-def _given(tensor: Tensor, side: Side) -> Tensor:
-    return replace(tensor, given=tensor.given or side)
-
-
-def _of_function(op: str, factors: tuple[float, ...], x: Side) -> Side:
-    """Of all that a function makes of 256 values."""
-    made = ACTIVATIONS[op].value((STORED - x[1]) * x[0], *factors)
-    return scale_and_zero(float(np.min(made)), float(np.max(made)))
+def _of_function(op: str, factors: tuple[float, ...], x: Side) -> Side | None:
+    """Of all that a function makes of 256 values; None where that says little of those that occur."""
+    with np.errstate(all="ignore"):
+        made = np.asarray(ACTIVATIONS[op].value((STORED - x[1]) * x[0], *factors))
+        steep = np.abs(np.diff(made)).max() / x[0]
+    return scale_and_zero(float(made.min()), float(made.max())) if steep <= STEEPEST else None

@@ -150,7 +150,8 @@ def _quotient(low: Lowering, call: Call, value: Any, root: Any, power: float) ->
     if not isinstance(root, Piece) or root.power != power or not root.over:
         return None
     given = value.of if isinstance(value, Piece) else value
-    if not isinstance(given, Act) or not _is_same(low, given, root.of) or isinstance(value, Piece) != root.centred:
+    same = isinstance(given, Act) and _is_same(low, given, root.of)
+    if not same or isinstance(value, Piece) != root.centred:
         return None
     if isinstance(value, Act) and root.over == "mean":
         return _by_root_mean(low, replace(call, builtin=False), value, root.eps)
