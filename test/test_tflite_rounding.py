@@ -338,7 +338,7 @@ def with_others() -> bytes:
     net = Int8.input((8, 8, 3))
     net.conv(8, (3, 3), 1, (8, 8), (0.05, 4), act=0).prelu((0.008, 0), (0.04, -60))
     net.resize((12, 20)).conv(6, (3, 3), 2, (6, 10), (0.03, 9), act=0)
-    first = net.x
+    first = net.map("ABS", (0.04, -101)).conv(6, (1, 1), 1, (6, 10), (0.03, 9), act=0).x
     net.conv(6, (1, 1), 1, (6, 10), (0.03, 9), act=0).with_other("MAXIMUM", first).with_other(
         "MINIMUM", first
     )
@@ -353,9 +353,13 @@ IMAGENET = (("SUB", True, (0.4706, -128), (1.0784, -17)), ("MUL", True, (7e-05, 
 
 
 def with_sums_alone() -> bytes:
-    """A term by channel that is no bias of the file's, and a mean that keeps its scale."""
-    net = Int8.input((10, 4, 3))
-    net.conv(8, (3, 3), 2, (5, 2), (0.05, -9), act=0).by_constant("ADD", True, (0.013, 7), (0.06, -12))
+    """A map that is turned and squared, a term by channel that is no bias of the file's, and a mean that keeps
+    its scale."""
+    net = Int8.input((4, 10, 3))
+    net.conv(6, (3, 3), 1, (4, 10), (0.05, -9), act=0).transposed((0, 2, 1, 3))
+    net.times(net.x, (0.013, -128)).conv(8, (3, 3), 2, (5, 2), (0.05, -9), act=0).by_constant(
+        "ADD", True, (0.013, 7), (0.06, -12)
+    )
     return net.mean((0.06, -12)).linear(5, (0.013, 3)).file()
 
 

@@ -286,6 +286,14 @@ class Int8:
         self.x = made
         return self
 
+    def transposed(self, axes: tuple[int, ...]) -> Int8:
+        own = self.w.tensor("axes", (len(axes),), "int32", np.array(axes))
+        self.shape = tuple((1, *self.shape)[axis] for axis in axes)[1:]
+        made = self.w.tensor("turned", (1, *self.shape), scale=(self.scale,), zero=(self.zero,))
+        self.w.op("TRANSPOSE", (self.x, own), (made,))
+        self.x = made
+        return self
+
     def with_other(self, kind: str, other: int) -> Int8:
         """MAXIMUM or MINIMUM of this tensor and another one of its shape and scale."""
         made = self.w.tensor(kind.lower(), (1, *self.shape), scale=(self.scale,), zero=(self.zero,))

@@ -8,6 +8,7 @@ import numpy as np
 
 from microtrain.convert.ir import Graph
 from microtrain.convert.ops import forward_op
+from microtrain.convert.ops.across_aten import TURN
 from microtrain.convert.ops.channels_aten import CONCAT
 from microtrain.convert.ops.functions import ACTIVATIONS
 from microtrain.convert.ops.outputs import as_input, scale_and_zero
@@ -33,6 +34,9 @@ def with_known_scales(graph: Graph) -> Graph:
             tensors[y] = replace(tensors[y], given=sides[y])
         elif sides[y] is None and forward_op(node).output is as_input:
             sides[y] = x
+        elif sides[y] is None and TURN in (node.layer or ""):
+            sides[y] = x
+            tensors[y] = replace(tensors[y], given=x)
     return graph.replace(tensors=tensors)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from microtrain.convert.ir import FACTOR, LESS, TERM, Codes, ConvertError
 from microtrain.convert.lowering import NORM, Act, Call, Home, Homes, Lowering, Param
 from microtrain.convert.ops import blocks_aten
+from microtrain.convert.ops.across_aten import as_image
 from microtrain.convert.ops.attention_aten import Scores
 from microtrain.convert.ops.squares_aten import Piece
 from microtrain.convert.ops.stack_aten import Stacked
@@ -106,12 +107,13 @@ class Walker:
         )
 
     def straight(self, op: Operator, name: str, x: Any) -> Any:
-        """A view whose numbers were turned as the map that it is, of blocks or of some channels; what is no
-        such map as it is."""
+        """A view whose numbers were turned as the map that it is, of blocks, of some channels or of turned
+        axes; what is no such map as it is."""
         if not isinstance(x, Act) or x.order is None:
             return x
         call = Call(op.kind.lower(), name, True, {"self": x})
-        return blocks_aten.seen(self.low, call, as_map(self.low, x))
+        made = blocks_aten.seen(self.low, call, as_map(self.low, x))
+        return as_image(self.low, call, made) if len(made.dims) == 4 and made.order is not None else made
 
     def at_home(
         self,

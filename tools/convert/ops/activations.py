@@ -83,7 +83,9 @@ def stored(graph: Graph, node: Node) -> tuple[np.ndarray, np.ndarray]:
     slope = np.where(inside, _slope(activation, real, x.scale, node.factors), 0.0) * (x.scale / y.scale)
     if graph.requantize == TFLITE and activation.as_tflite:
         sides = (x.scale, x.zero), (y.scale, y.zero)
-        return activation.as_tflite(np.arange(-128, 128), *sides, *node.factors), slope
+        made = activation.as_tflite(np.arange(-128, 128), *sides, *node.factors)
+        if made is not None:
+            return made, slope
     return np.clip(value, -128, 127).astype(np.int8), slope
 
 

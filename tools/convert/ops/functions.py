@@ -41,7 +41,8 @@ class Activation:
                   over a step of what is stored
     arguments     names of the call's arguments by position
     factors       the node's factors, from the call
-    as_tflite     what TensorFlow Lite's reference kernel makes of int8 values, where it is not the nearest
+    as_tflite     what TensorFlow Lite's reference kernel makes of int8 values, where it is not the nearest; of
+                  some factors None, where it is
     """
 
     name: str
@@ -49,7 +50,7 @@ class Activation:
     slope: Callable[..., np.ndarray] | None
     arguments: str
     factors: Callable[[Call], tuple[float, ...]]
-    as_tflite: Callable[..., np.ndarray] | None = None
+    as_tflite: Callable[..., np.ndarray | None] | None = None
 
 
 def _leaky_slope(call: Call) -> tuple[float, ...]:
@@ -221,9 +222,9 @@ ACTIVATIONS = {
             "self",
             _no_factors,
         ),
-        Activation(ABSOLUTE, np.abs, np.sign, "self", _no_factors),
+        Activation(ABSOLUTE, np.abs, np.sign, "self", _no_factors, tflite.absolute),
         Activation(EXPONENTIAL, np.exp, np.exp, "self", _no_factors),
-        Activation(POWER, _power, None, "self exponent", _power_factors),
+        Activation(POWER, _power, None, "self exponent", _power_factors, tflite.square),
         Activation(LOGARITHM, _log, None, "self", _log_factors),
         Activation(CURVE, curves.value, curves.slope, "self", curves.factors),
     )

@@ -90,6 +90,19 @@ def times_logistic(stored: Array, x: Side, y: Side) -> Array:
     return _int8(made + y[1])
 
 
+def square(stored: Array, x: Side, y: Side, power: float, factor: float) -> Array | None:
+    """The same of MUL, of a map with itself; None: it is another power."""
+    if (power, factor) != (2.0, 1.0):
+        return None
+    values = (stored - x[1]) ** 2
+    return _int8(requantized(values, f32(x[0]) * f32(x[0]) / f32(y[0])) + y[1])
+
+
+def absolute(stored: Array, x: Side, y: Side) -> Array:
+    """The same of ABS."""
+    return _int8(requantized(np.abs(stored - x[1]), f32(x[0]) / f32(y[0])) + y[1])
+
+
 def hard_swish(stored: Array, x: Side, y: Side) -> Array:
     """The same of HARD_SWISH, which counts in 16 bits."""
     hires = f32(1 / 128) * f32(x[0])
