@@ -353,8 +353,8 @@ IMAGENET = (("SUB", True, (0.4706, -128), (1.0784, -17)), ("MUL", True, (7e-05, 
 
 
 def with_sums_alone() -> bytes:
-    """A map that is turned and squared, a term by channel that is no bias of the file's, and a mean that keeps
-    its scale."""
+    """A map that is turned and squared, a term by channel that is no bias of the file's, and a mean that
+    keeps its scale."""
     net = Int8.input((4, 10, 3))
     net.conv(6, (3, 3), 1, (4, 10), (0.05, -9), act=0).transposed((0, 2, 1, 3))
     net.times(net.x, (0.013, -128)).conv(8, (3, 3), 2, (5, 2), (0.05, -9), act=0).by_constant(

@@ -41,8 +41,8 @@ class Activation:
                   over a step of what is stored
     arguments     names of the call's arguments by position
     factors       the node's factors, from the call
-    as_tflite     what TensorFlow Lite's reference kernel makes of int8 values, where it is not the nearest; of
-                  some factors None, where it is
+    as_tflite     what TensorFlow Lite's reference kernel makes of int8 values, or None, where it is the
+                  nearest
     """
 
     name: str
