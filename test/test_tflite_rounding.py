@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import kernel_cases
 import numpy as np
@@ -28,6 +29,7 @@ from microtrain.base.plan import FLOAT, TFLITE
 from microtrain.convert.cli import main as convert
 from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.batched import run_int8, stored_pixels
+from microtrain.convert.ir import Graph
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import host, mul_add, pool, scale
 from microtrain.convert.ops.resample_aten import ALIGNED, ASYMMETRIC, HALF_PIXEL, between, between_in_1024ths
@@ -348,6 +350,13 @@ def with_others() -> bytes:
     return net.mean((0.0131, -20)).linear(5, (0.01, 3)).file()
 
 
+def of_features() -> bytes:
+    """Each less its mean, over its deviation: more of them than there are tables for."""
+    net = Int8.input((20,))
+    net.by_constant("SUB", True, (0.004, 35), (0.06, -20)).by_constant("MUL", True, (0.0116, -128), (0.1, -9))
+    return net.dense(16, (0.05, -128), 1).dense(5, (0.1, 3), 0).file()
+
+
 MOBILENET = (("MUL", False, (2 / 65025, -128), (0.01176, -43)), ("ADD", False, (1 / 255, 127), (0.00784, -1)))
 IMAGENET = (("SUB", True, (0.4706, -128), (1.0784, -17)), ("MUL", True, (7e-05, -128), (0.0181, -16)))
 
@@ -377,9 +386,21 @@ def with_sums_alone() -> bytes:
 )
 def test_a_files_logits_are_those_of_the_reference_kernels(network: object, tmp_path: Path) -> None:
     """Every one; rounded once a layer, by a float, they are not."""
+    graph, samples, said, expected = same_as_reference(network, tmp_path)
+    assert (logits(graph.replace(requantize=FLOAT), samples, said) != expected).any()
+
+
+def test_features_that_a_file_normalises(tmp_path: Path) -> None:
+    """Each by numbers of its own, more than there are tables for: by ops."""
+    graph, *_ = same_as_reference(of_features, tmp_path)
+    assert [n.op for n in graph.nodes[:2]] == [mul_add.MUL_ADD] * 2 and not graph.input.table
+
+
+def same_as_reference(network: Any, tmp_path: Path) -> tuple[Graph, np.ndarray, Any, np.ndarray]:
+    """A network's graph, samples, scale and zero point of its logits, and what the reference kernels make."""
     pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
     path = tmp_path / "model.tflite"
-    path.write_bytes(network())  # type: ignore[operator]
+    path.write_bytes(network())
     graph = int8_graph(path)
     assert graph.requantize == TFLITE
     entry = graph.tensors[graph.input.tensor].elements
@@ -387,7 +408,7 @@ def test_a_files_logits_are_those_of_the_reference_kernels(network: object, tmp_
     expected, said = interpreted(path, samples, reference=True)
     assert len(np.unique(expected)) > 25, "the logits say something"
     np.testing.assert_array_equal(logits(graph, samples, said), expected)
-    assert (logits(graph.replace(requantize=FLOAT), samples, said) != expected).any()
+    return graph, samples, said, expected
 
 
 def test_conversion_says_how_sums_are_rounded(tmp_path: Path) -> None:

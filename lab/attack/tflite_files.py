@@ -261,7 +261,7 @@ class Int8:
 
         constant  its scale and zero point
         """
-        values = self.rng.integers(-128, 128, self.shape[-1:] if each else ())
+        values = self.rng.integers(-127, 128, self.shape[-1:] if each else ())
         own = self.w.tensor("c", values.shape, data=values, scale=constant[:1], zero=constant[1:])
         made = self.w.tensor(kind.lower(), (1, *self.shape), scale=(y[0],), zero=(y[1],))
         self.w.op(kind, (self.x, own), (made,), f"{kind.title()}Options", FusedActivationFunction=act)

@@ -14,9 +14,16 @@ from .edits import bypass, without
 MOST_TABLES = 8  # of 256 bytes of flash, one for each channel of an input
 
 
+def stays(graph: Graph, node: Node) -> bool:
+    """Whether what is done to an input is an op all the same: there would be too many tables."""
+    codes, sides = graph.layers[node.layer or ""].codes, (*node.inputs, *node.outputs)
+    given = all(graph.tensors[t].given is not None for t in sides)
+    return codes is not None and given and codes.values.size > MOST_TABLES
+
+
 def in_table(graph: Graph, node: Node, norm: Layer) -> Graph | None:
     """The graph with what alone reads the input in its table of pixels; None: the file does not say how it
-    rounds, or there would be too many tables."""
+    rounds."""
     entry, (x, y) = graph.input, (graph.tensors[t].given for t in (node.inputs[0], node.outputs[0]))
     channels = len(entry.gain)
     untouched = entry.gain == (1.0,) * channels and entry.offset == (0.0,) * channels
@@ -25,7 +32,7 @@ def in_table(graph: Graph, node: Node, norm: Layer) -> Graph | None:
     known = np.array(entry.table or [range(-128, 128)], np.int8).T
     made = mul_add.rounded(norm.codes, known, entry.stored if entry.table else x, y).T
     made = made[:1] if (made == made[0]).all() else made
-    if len(made) not in (1, channels) or len(made) > MOST_TABLES:
+    if len(made) not in (1, channels):
         return None
     table = tuple(tuple(int(v) for v in row) for row in made)
     return without(graph, node).replace(input=replace(entry, table=table, stored=y))

@@ -94,7 +94,7 @@ def fold_normalisation(graph: Graph, found: Found) -> Graph:
     while True:
         image = graph.input.tensor
         readers = graph.readers(image)
-        node = next((n for n in readers if n.op == NORM), None)
+        node = next((n for n in readers if n.op == NORM and not coded_norms.stays(graph, n)), None)
         if node is None:
             return graph
         norm = graph.layers[node.layer or ""]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -108,11 +108,6 @@ def node_of(name: str, x: str, y: str, own: Constants) -> Node:
 
 def forward_of(graph: Graph, node: Node) -> Node:
     return graph.forward_named(node.name, (MUL_ADD,))
-
-
-def with_term(node: Node, term: Codes, between: tflite.Side) -> Node:
-    """A product, and a sum behind it. between: what the file says of the product"""
-    return replace(node, factors=Constants(constants(node).factor, term, between).factors)
 
 
 @dataclass(frozen=True, eq=False)
