@@ -224,7 +224,7 @@ FAULTS = {
 
 
 def test_a_wrong_rounding_of_lines_is_noticed(tmp_path: Path) -> None:
-    fault = ("resample.c", "sum < 0 ? -(p->divisor / 2)", "sum < 0 ? (p->divisor / 2)")
+    fault = ("chip.h", "sum < 0 ? -(count / 2)", "sum < 0 ? (count / 2)")
     kernels = planted(tmp_path / "src/kernels", fault)
     wrong = Twin(host.bound(hostlib.build(kernels=kernels, cache=tmp_path, level=LEVEL)))
     with pytest.raises(AssertionError):

@@ -94,6 +94,12 @@ ALWAYS_INLINE void move_down(void *to, const void *from, uint32_t n)
 #define copy_apart memcpy
 #endif
 
+/* sum / count, half away from zero. */
+ALWAYS_INLINE int32_t mean_away(int32_t sum, int32_t count)
+{
+    return (sum + (sum < 0 ? -(count / 2) : count / 2)) / count;
+}
+
 /* Four bits, each as a byte of ones or zeros, the first in the lowest byte: in memory the first of four. */
 ALWAYS_INLINE uint32_t bytes_of(uint32_t bits)
 {

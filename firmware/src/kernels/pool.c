@@ -31,7 +31,7 @@ static struct range windows_over(int32_t at, int32_t kernel, int32_t stride, int
 ALWAYS_INLINE int32_t average(int32_t sum, int32_t count)
 {
 #if MICROTRAIN_TFLITE
-    return (sum + (sum < 0 ? -(count / 2) : count / 2)) / count;
+    return mean_away(sum, count);
 #else
     return (int32_t)rintf((float)sum / (float)count);
 #endif

@@ -37,8 +37,7 @@ static void channel_sums(const struct resample *p, const uint16_t *row, const ui
 ALWAYS_INLINE int32_t mean_of(const struct resample *p, int32_t sum)
 {
 #if MICROTRAIN_TFLITE
-    sum += p->zero * p->divisor;
-    return (sum + (sum < 0 ? -(p->divisor / 2) : p->divisor / 2)) / p->divisor;
+    return mean_away(sum + p->zero * p->divisor, p->divisor);
 #else
     return round_limited((float)sum * p->unit) + p->zero;
 #endif

@@ -114,13 +114,17 @@ def _as_convolution(
     name = f"{node.name}.share"
     if name in graph.layers:  # another mean of one function
         name = f"{node.outputs[0]}.share"
-    weight = np.full((c, k.kh, k.kw), share, np.float32)
-    layer = Layer(weight, np.zeros(c, np.float32), Source(""), np.full(c, share / 127.0))
-    if rounds:
-        layer = replace(layer, weight_scale=np.full(c, share), sums=rounds)
+    layer = of_shares(c, (k.kh, k.kw), share, rounds)
     made = replace(node, op=conv.DEPTHWISE, layer=name, window=k)
     nodes = tuple(made if n is node else n for n in graph.nodes)
     return graph.replace(nodes=nodes, layers={**graph.layers, name: layer})
+
+
+def of_shares(c: int, window: tuple[int, int], share: float, rounds: str = "") -> Layer:
+    """A depthwise layer of equal weights, frozen. rounds: as of a Layer's sums"""
+    scale = np.full(c, share if rounds else share / 127.0)
+    weight = np.full((c, *window), share, np.float32)
+    return Layer(weight, np.zeros(c, np.float32), Source(""), scale, sums=rounds)
 
 
 def _with_table(graph: Graph, node: Node, before: tuple[float, int]) -> Graph:

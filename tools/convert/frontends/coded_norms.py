@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from microtrain.convert.ir import FACTOR, Codes, Graph, Layer, Node
+from microtrain.convert.ir import FACTOR, Codes, Graph, Layer, Node, Tensor
 from microtrain.convert.ops import mul_add
 
-from .edits import bypass, without
+from .edits import bypass, exchanged, without
 
 MOST_TABLES = 8  # of 256 bytes of flash, one for each channel of an input
 
@@ -38,52 +38,49 @@ def in_table(graph: Graph, node: Node, norm: Layer) -> Graph | None:
     return without(graph, node).replace(input=replace(entry, table=table, stored=y))
 
 
-def as_product(graph: Graph, node: Node, norm: Layer) -> Graph | None:
-    """The graph with a factor a channel as an op; None: it has no integers of a file."""
-    x, y = (graph.tensors[t] for t in (node.inputs[0], node.outputs[0]))
-    if norm.codes is None or norm.codes.means != FACTOR or x.given is None or y.given is None:
+def as_op(graph: Graph, node: Node, norm: Layer) -> Graph | None:
+    """The graph with a factor or a term a channel as an op; None: it has no integers of a file, or is a term
+    of the logits, which the head has."""
+    x, codes = graph.tensors[node.inputs[0]], norm.codes
+    if codes is None or x.given is None or (codes.means != FACTOR and graph.output in node.outputs):
         return None
-    own = mul_add.Constants(_each(norm.codes, x.channels))
-    if not mul_add.arithmetic(own, x.given, y.given).is_possible:
-        return None
-    name = f"{norm.source.weight}.scale"
+    each, name = _each(codes, x.channels), node.name
+    own = mul_add.Constants(each)
+    if codes.means == FACTOR:
+        name = f"{norm.source.weight}.scale"
+    else:  # a factor of 1, and a multiplier that has a shift
+        own = mul_add.Constants(Codes(np.full(x.channels, 4, np.int8), 0.25, 0, FACTOR), each, x.given)
     made = replace(node, op=mul_add.MUL_ADD, layer=None, name=name, factors=own.factors)
-    return _exchanged(graph, node, made, node.layer)
-
-
-def as_term(graph: Graph, node: Node, norm: Layer) -> Graph | None:
-    """The graph with a term a channel as an op, which multiplies by 1; None as above, and for the logits'."""
-    x, y = (graph.tensors[t] for t in (node.inputs[0], node.outputs[0]))
-    if norm.codes is None or norm.codes.means == FACTOR or x.given is None or y.given is None:
-        return None
-    one = Codes(np.full(x.channels, 4, np.int8), 0.25, 0, FACTOR)  # 1, and a multiplier that has a shift
-    own = mul_add.Constants(one, _each(norm.codes, x.channels), x.given)
-    if graph.output == y.name or not mul_add.arithmetic(own, x.given, y.given).is_possible:
-        return None
-    made = replace(node, op=mul_add.MUL_ADD, layer=None, factors=own.factors)
-    return _exchanged(graph, node, made, node.layer)
+    return _exchanged(graph, node, made, node) if _is_possible(graph, own, x, node) else None
 
 
 def with_term(graph: Graph, node: Node, norm: Layer, before: Node) -> Graph | None:
     """The graph with a term in the op of the factor before it, which nothing else reads; None: it is none."""
     if norm.codes is None or norm.codes.means == FACTOR or before.op != mul_add.MUL_ADD:
         return None
-    x, between, y = (graph.tensors[t] for t in (before.inputs[0], node.inputs[0], node.outputs[0]))
+    x, between = (graph.tensors[t] for t in (before.inputs[0], node.inputs[0]))
     known = mul_add.constants(before)
-    if known.term is not None or before.act != "none" or len(graph.readers(between.name)) > 1:
-        return None
-    if x.given is None or between.given is None or y.given is None:
+    alone = before.act == "none" and len(graph.readers(between.name)) == 1
+    if known.term is not None or between.given is None or not alone:
         return None
     own = mul_add.Constants(known.factor, _each(norm.codes, x.channels), between.given)
-    if not mul_add.arithmetic(own, x.given, y.given).is_possible:
+    if not _is_possible(graph, own, x, node):
         return None
-    made = replace(before, factors=own.factors)
-    return bypass(_exchanged(graph, before, made, node.layer), node)
+    return bypass(_exchanged(graph, before, replace(before, factors=own.factors), node), node)
 
 
-def _exchanged(graph: Graph, node: Node, made: Node, gone: str | None) -> Graph:
-    nodes = tuple(made if n is node else n for n in graph.nodes)
-    return graph.replace(nodes=nodes, layers={k: v for k, v in graph.layers.items() if k != gone})
+def _is_possible(graph: Graph, own: mul_add.Constants, x: Tensor, node: Node) -> bool:
+    """Whether the kernel takes constants between x and what a node makes, both of which the file scales."""
+    y = graph.tensors[node.outputs[0]]
+    if x.given is None or y.given is None:
+        return False
+    return mul_add.arithmetic(own, x.given, y.given).is_possible
+
+
+def _exchanged(graph: Graph, node: Node, made: Node, norm: Node) -> Graph:
+    """The graph with another node in the place of one, without the layer of a norm."""
+    layers = {name: layer for name, layer in graph.layers.items() if name != norm.layer}
+    return graph.replace(nodes=exchanged(graph, node, (made,)), layers=layers)
 
 
 def _each(codes: Codes, channels: int) -> Codes:

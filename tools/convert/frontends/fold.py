@@ -149,7 +149,7 @@ def _fold_norm(graph: Graph, node: Node) -> Graph:
     before = graph.producer(node.inputs[0])
     if before is not None and (made := coded_norms.with_term(graph, node, norm, before)):
         return made
-    if made := coded_norms.as_product(graph, node, norm) or coded_norms.as_term(graph, node, norm):
+    if made := coded_norms.as_op(graph, node, norm):
         return made
     if before is not None and (shared := _as_share(graph, node, norm, before)):
         return shared

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from microtrain.convert.ir import Graph
+from microtrain.convert.ir import Graph, Layer
 from microtrain.convert.ops import forward_op
-from microtrain.convert.ops.across_aten import TURN
 from microtrain.convert.ops.channels_aten import CONCAT
 from microtrain.convert.ops.functions import ACTIVATIONS
 from microtrain.convert.ops.outputs import as_input, scale_and_zero
@@ -34,10 +33,16 @@ def with_known_scales(graph: Graph) -> Graph:
             tensors[y] = replace(tensors[y], given=sides[y])
         elif sides[y] is None and forward_op(node).output is as_input:
             sides[y] = x
-        elif sides[y] is None and TURN in (node.layer or ""):
+        elif sides[y] is None and node.layer and _copies(graph.layers[node.layer]):
             sides[y] = x
             tensors[y] = replace(tensors[y], given=x)
     return graph.replace(tensors=tensors)
+
+
+def _copies(layer: Layer) -> bool:
+    """Whether each output is one of the numbers that it reads, as of layers that only turn a map."""
+    each = layer.weight.reshape(len(layer.weight), -1)
+    return bool(((each == 0) | (each == 1)).all() and (each.sum(1) == 1).all() and not layer.bias.any())
 
 
 def _of_function(op: str, factors: tuple[float, ...], x: Side) -> Side | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import FACTOR, MEAN, ONCE, WINDOW_MOST, ConvertError, Layer, Source, Window
+from microtrain.convert.ir import FACTOR, MEAN, ONCE, WINDOW_MOST, ConvertError, Window
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import no_matrix, unsupported
 from microtrain.convert.ops.attention_aten import Scores
@@ -20,10 +20,11 @@ from microtrain.convert.ops.squares_aten import Piece
 from microtrain.convert.ops.stack_aten import Stacked
 
 from .aten import lower
-from .tflite_file import Operator, Quantization
+from .averages import of_shares
+from .tflite_file import Operator
 from .tflite_names import axis_first
 from .tflite_tokens import held, in_order, places_as, places_of, reshaped, seen
-from .tflite_values import Walker, channels_first
+from .tflite_values import Walker, channels_first, side_of
 from .tflite_windows import Sides
 
 FLOATS = ("<f4", "<f2")
@@ -177,8 +178,9 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
         )
     dims = channels_first(left)
     image = replace(x, dims=(walk.low.batch, c, h, w))
-    stored = (walk.file.tensors[t].quantized for t in (op.inputs[0], op.outputs[0]))
-    if word == "mean" and over == spatial and max(h, w) <= WINDOW_MOST and _is_one_side(*stored):
+    before, whole = walk.given(op.inputs[0]), over == spatial and max(h, w) <= WINDOW_MOST
+    kept = before is not None and before == side_of(walk.file.tensors[op.outputs[0]])
+    if word == "mean" and whole and kept:
         return replace(_mean_by_a_multiplier(walk, name, image), dims=dims)
     dim = [2, 3] if over == spatial else [min(over) + 1] if one_side else [1]
     args = {"self": image, "dim": dim, "keepdim": not one_side or len(dims) == 4}
@@ -187,17 +189,11 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
     return replace(of_rows(walk.low, call, made) if made.half else made, dims=dims)
 
 
-def _is_one_side(before: Quantization | None, behind: Quantization | None) -> bool:
-    sides = [(float(q.scale[0]), int(q.zero[0])) for q in (before, behind) if q is not None]
-    return len(sides) == 2 and sides[0] == sides[1]
-
-
 def _mean_by_a_multiplier(walk: Walker, name: str, x: Act) -> Act:
     """The mean over a map as MEAN rounds it, which AVERAGE_POOL_2D does otherwise: a sum and a multiplier."""
     h, w, c = walk.low.shape(x)
-    share, layer = np.full(c, 1.0 / (h * w)), f"{name}.share"
-    weight, none = np.ones((c, h, w), np.float32) * np.float32(share[0]), np.zeros(c, np.float32)
-    walk.low.layers[layer] = Layer(weight, none, Source(""), share, sums=MEAN)
+    layer = f"{name}.share"
+    walk.low.layers[layer] = of_shares(c, (h, w), 1.0 / (h * w), MEAN)
     window = Window(h, w, h, w)
     return walk.low.emit(Call("mean", name, True, {}), DEPTHWISE, (x,), (1, 1, c), layer=layer, window=window)
 
@@ -401,8 +397,4 @@ def quantize(walk: Walker, op: Operator, name: str) -> Any:
     before = walk.given(op.inputs[0])
     if not isinstance(x, Act) or op.kind == "DEQUANTIZE" or before is None:
         return x
-    found = after.quantized
-    zero = int(found.zero[0]) - (128 if after.dtype == "u1" else 0) if found else 0
-    if found is None or before == (float(found.scale[0]), zero):
-        return x
-    return walk.call(CLIP, op, name)
+    return x if side_of(after) in (None, before) else walk.call(CLIP, op, name)

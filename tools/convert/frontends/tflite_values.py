@@ -41,17 +41,18 @@ class Walker:
 
     def give(self, value: Any, stored: Stored) -> None:
         """Keep the file's scale and zero for an activation."""
-        found = stored.quantized
-        if not isinstance(value, Act) or value.pad or found is None or stored.dtype not in ("i1", "u1"):
+        found, side = stored.quantized, side_of(stored)
+        if not isinstance(value, Act) or value.pad or stored.dtype not in ("i1", "u1"):
+            return
+        if found is None or side is None:
             return
         if len(found.scale) != 1:
             raise ConvertError(
                 f"{self.file.name}: {stored.name} has a scale for each channel; one is supported"
             )
-        zero = int(found.zero[0]) - (128 if stored.dtype == "u1" else 0)
-        if not -128 <= zero <= 127:
-            raise ConvertError(f"{self.file.name}: {stored.name} has a zero point of {zero}, outside int8")
-        self.low.give(value, float(found.scale[0]), zero)
+        if not -128 <= side[1] <= 127:
+            raise ConvertError(f"{self.file.name}: {stored.name} has a zero point of {side[1]}, outside int8")
+        self.low.give(value, *side)
 
     def given(self, tensor: int) -> tuple[float, int] | None:
         act = self.env.get(tensor)
@@ -178,6 +179,12 @@ class Walker:
         if given:
             self.low.give(made, *given)
         return made
+
+
+def side_of(stored: Stored) -> tuple[float, int] | None:
+    """Scale and zero point of a tensor, as of int8; None where it has none."""
+    found, shift = stored.quantized, 128 if stored.dtype == "u1" else 0
+    return None if found is None else (float(found.scale[0]), int(found.zero[0]) - shift)
 
 
 def channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:

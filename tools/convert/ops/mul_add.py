@@ -214,14 +214,8 @@ def _run(env: Env, node: Node) -> None:
 
 
 def _run_backward(env: Env, node: Node) -> None:
-    p, error = arithmetic_of(env.graph, forward_of(env.graph, node)), env.values[node.inputs[0]]
-    clamp, factor = env.clamp(node.clamp), p.own.factor
-    if env.real:
-        real = (factor.values.astype(np.float64) - factor.zero) * float(f32(p.m))
-        env.values[node.outputs[0]] = env.backend.clamped(error * real, clamp)
-    else:
-        made = scale.errors_times(product_of(p), error, factor.values, factor.zero, clamp)
-        env.values[node.outputs[0]] = made
+    p = arithmetic_of(env.graph, forward_of(env.graph, node))
+    scale.run_to_map(env, node, product_of(p), p.own.factor.values, p.own.factor.zero)
 
 
 def _macs(graph: Graph, node: Node) -> int:

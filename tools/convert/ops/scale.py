@@ -135,8 +135,13 @@ def _run(env: Env, node: Node) -> None:
 
 
 def _run_to_map(env: Env, node: Node) -> None:
-    p, clamp, zero = c_struct(env.graph, node), env.clamp(node.clamp), env.graph.tensors[node.inputs[1]].zero
-    error, other = (env.values[t] for t in node.inputs)
+    zero, other = env.graph.tensors[node.inputs[1]].zero, env.values[node.inputs[1]]
+    run_to_map(env, node, c_struct(env.graph, node), other, zero)
+
+
+def run_to_map(env: Env, node: Node, p: Scale, other: np.ndarray, zero: int) -> None:
+    """A backward node that multiplies its error with the other factor. zero: of that"""
+    error, clamp = env.values[node.inputs[0]], env.clamp(node.clamp)
     if env.real:
         result = env.backend.clamped(error * ((other.astype(np.float64) - zero) * p.m), clamp)
     else:
