@@ -427,7 +427,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     ),
     "errors of the first tokens": ("position.c", "ey->q + p->lead * p->add.c", "ey->q", "position"),
     "a product that is not rounded": ("mul_add.c", "q * (1 << 20)", "v * (1 << 20)", "mul_add"),
-    "a term that rounds half up": ("mul_add.c", "t + (t >> 31) +", "t +", "mul_add"),
+    "a term that rounds half up": ("requantize.h", "t + (t >> 31) +", "t +", "mul_add"),
     "a term of the other scale": (
         "mul_add.c",
         "return p->term_by ? TERM :",

@@ -6,21 +6,15 @@
 #include "kernels/scale.h"
 #include "requantize.h"
 
-/* A multiplier, its shift, and what is added in between: half a unit, and a zero point. */
-struct rescale {
-    int32_t fine, offset;
-    uint32_t right;
-};
-
-ALWAYS_INLINE struct rescale rescale_of(int32_t fine, uint32_t right, int32_t zero)
+ALWAYS_INLINE struct twice by(int32_t fine, uint32_t shift, int32_t zero)
 {
-    return (struct rescale){fine, right ? (2 * zero + 1) * (1 << (right - 1)) : 0, right};
+    return (struct twice){fine, shift, shift ? (2 * zero + 1) * (1 << (shift - 1)) : 0};
 }
 
-ALWAYS_INLINE int32_t rescaled(int32_t twice, struct rescale by)
+/* The output of twice a sum, before saturation. */
+ALWAYS_INLINE int32_t rescaled(int32_t twice, struct twice m)
 {
-    int32_t t = upper_half(twice, by.fine);
-    return (t + (t >> 31) + by.offset) >> by.right;
+    return shift_away(upper_half(twice, m.fine), m);
 }
 
 /* What follows on the product. */
@@ -28,7 +22,7 @@ enum behind { NOTHING, TERM_OF_HALVES, TERM };
 
 /* One channel; all but its numbers is the same for all of them. */
 struct run {
-    struct rescale product, term, sum;
+    struct twice product, term, sum;
     int32_t factor, start; /* twice a product is x * factor + start */
     int32_t b;             /* what is added to (t - t_zero) * 2^20, scaled; of halves: to t * 2^20, for twice the sum */
     int32_t t_zero;
@@ -54,8 +48,8 @@ ALWAYS_INLINE uint32_t put(const struct run *r, int8_t x, int8_t *y)
 }
 
 /* One channel. mask: of the first pixel, or NULL; bit: of its bytes, the lowest of which begins them. */
-ALWAYS_INLINE void put_pixels(struct run r, enum behind behind, uint32_t pixels, const int8_t *x, int8_t *y, uint8_t *mask,
-                           uint32_t bit)
+ALWAYS_INLINE void put_pixels(struct run r, enum behind behind, uint32_t pixels, const int8_t *x, int8_t *y,
+                              uint8_t *mask, uint32_t bit)
 {
     r.behind = behind;
     for (; pixels; pixels--, x += r.c, y += r.c) {
@@ -69,7 +63,7 @@ ALWAYS_INLINE void put_pixels(struct run r, enum behind behind, uint32_t pixels,
 
 /* The same, with what follows on the product known to the loop. */
 ALWAYS_INLINE void put_any(const struct run *r, uint32_t pixels, const int8_t *x, int8_t *y, uint8_t *mask,
-                               uint32_t bit)
+                           uint32_t bit)
 {
     if (r->behind == TERM_OF_HALVES) {
         put_pixels(*r, TERM_OF_HALVES, pixels, x, y, mask, bit);
@@ -91,9 +85,9 @@ ALWAYS_INLINE enum behind behind_of(const struct mul_add *p)
 static struct run run_of(const struct mul_add *p, uint32_t c)
 {
     return (struct run){
-        .product = rescale_of(p->product, p->product_by, p->t_zero),
-        .term = rescale_of(p->term, p->term_by, 0),
-        .sum = rescale_of(p->sum, p->sum_by, p->y_zero),
+        .product = by(p->product, p->product_by, p->t_zero),
+        .term = by(p->term, p->term_by, 0),
+        .sum = by(p->sum, p->sum_by, p->y_zero),
         .t_zero = p->t_zero,
         .c = c,
         .stride = mask_stride(c),

@@ -37,6 +37,19 @@ ALWAYS_INLINE int32_t upper_half(int32_t a, int32_t b)
 #endif
 }
 
+/* Both roundings of a multiplier with a fine one: half up, then half away from zero, and what is added in between. */
+struct twice {
+    int32_t fine;
+    uint32_t shift;
+    int32_t offset; /* half a unit, and the zero point */
+};
+
+/* The second rounding. */
+ALWAYS_INLINE int32_t shift_away(int32_t t, struct twice m)
+{
+    return (t + (t >> 31) + m.offset) >> m.shift;
+}
+
 #if MICROTRAIN_TFLITE
 
 /* acc * fine / 2^31, half up; acc is limited to what 31 bits hold. */
@@ -53,13 +66,6 @@ ALWAYS_INLINE int32_t doubling_high(int32_t acc, int32_t fine)
 #endif
 }
 
-/* Both roundings of a multiplier with a fine one: half up, then half away from zero, and what is added in between. */
-struct twice {
-    int32_t fine;
-    uint32_t shift;
-    int32_t offset; /* half a unit, and the zero point */
-};
-
 ALWAYS_INLINE struct twice twice_of(float m, int32_t fine, int32_t zero)
 {
     uint32_t bits, shift;
@@ -71,8 +77,7 @@ ALWAYS_INLINE struct twice twice_of(float m, int32_t fine, int32_t zero)
 /* The output, before saturation. */
 ALWAYS_INLINE int32_t round_twice(int32_t acc, struct twice m)
 {
-    int32_t t = doubling_high(acc, m.fine);
-    return (t + (t >> 31) + m.offset) >> m.shift;
+    return shift_away(doubling_high(acc, m.fine), m);
 }
 
 #endif
