@@ -15,6 +15,7 @@ def interpreted(path: Path, pixels: np.ndarray) -> np.ndarray:
     entry, out = (each[0]["index"] for each in (run.get_input_details(), run.get_output_details()))
     made = []
     for each in pixels:
+        run.reset_all_variables()
         run.set_tensor(entry, each[None] / np.float32(255))
         run.invoke()
         made.append(run.get_tensor(out)[0].copy())

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 from kernel_twins import Guarded, Twin
 
-from microtrain.convert.ops import recurrent
-from microtrain.convert.ops.recurrent import GATES, Recurrent, Stored
+from microtrain.convert.ir import Tensor
+from microtrain.convert.ops import integer_cell, recurrent
+from microtrain.convert.ops.integer_cell import Coded
+from microtrain.convert.ops.recurrent import GATES, INTEGER_LSTM, Recurrent, Stored
 
 Rng = np.random.Generator
 
@@ -14,12 +16,25 @@ Rng = np.random.Generator
 def draw_stored(rng: Rng, cell: str, inputs: int, units: int) -> Stored:
     """Weights, and multipliers that take gates from almost nothing to far beyond where they saturate."""
     gates = GATES[cell]
+    if cell == INTEGER_LSTM:
+        return draw_whole(rng, inputs, units)
     shapes = (units, gates, inputs), (units, gates, units), (units, 4), (units, 2, gates)
     x, h = (rng.integers(-127, 128, shape).astype(np.int8) for shape in shapes[:2])
     b = rng.integers(-(1 << 15), 1 << 15, shapes[2]).astype(np.int32)
     m = rng.integers(1, int(2.0 ** rng.uniform(4, 24)), shapes[3]).astype(np.int32)
     m[:, 1] >>= int(rng.integers(4, 10))
     return Stored(x, h, b, m)
+
+
+def draw_whole(rng: Rng, inputs: int, units: int) -> Stored:
+    """A cell of any range, cut off or not; multipliers beyond 1 too."""
+    x, h = (rng.integers(-127, 128, (units, 4, n)).astype(np.int8) for n in (inputs, units))
+    x_scale, h_scale = (2.0 ** rng.uniform(-14, -5, 4) for _ in range(2))
+    b, most = rng.normal(0, 2, (units, 4)), int(rng.choice([0, 9000, 32767]))
+    left, read = ((2.0 ** rng.uniform(-9, -6), int(rng.integers(-128, 128))) for _ in range(2))
+    own = Coded(x, h, x_scale, h_scale, b, int(rng.integers(0, 7)), most, left, read)
+    made, tensor = Tensor("y", (1, 1, units)), Tensor("x", (1, 1, inputs), scale=2.0 ** rng.uniform(-10, -4))
+    return integer_cell.stored(own, tensor, made)
 
 
 def check_recurrent(twin: Twin, rng: Rng) -> None:

@@ -465,6 +465,12 @@ def test_files_that_are_no_model(tmp_path: Path) -> None:
         file.writestr("a/b.txt", "c")
     with pytest.raises(ConvertError, match=r"other\.pt is a zip file but holds no PyTorch model"):
         load_model(other)
+    keras = tmp_path / "net.keras"
+    with zipfile.ZipFile(keras, "w") as file:
+        file.writestr("config.json", "{}")
+        file.writestr("model.weights.h5", "")
+    with pytest.raises(ConvertError, match=r"net\.keras is a Keras model; write it as \.tflite or \.onnx"):
+        load_model(keras)
 
 
 @pytest.mark.parametrize("way", ["exported", "scripted", "module"])

@@ -20,6 +20,7 @@ class Writer:
 
     apart  as ai-edge-quantizer writes it: constants lie behind the flatbuffer, and what an operator is stands
            in the newer field alone
+    keeps  whether the tensor that is being added is a state
     """
 
     apart: bool = False
@@ -28,6 +29,7 @@ class Writer:
     buffers: list[bytes] = field(default_factory=lambda: [b""])
     operators: list[int] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
+    keeps: bool = False
 
     def tensor(
         self,
@@ -67,13 +69,33 @@ class Writer:
             tflite.TensorAddQuantization(b, quantization)
         if said is not None:
             tflite.TensorAddShapeSignature(b, said)
+        if self.keeps:
+            tflite.TensorAddIsVariable(b, True)
         self.tensors.append(tflite.TensorEnd(b))
         return len(self.tensors) - 1
 
+    def state(self, shape: Sequence[int], dtype: str = "int8", side: Sequence[float] = ()) -> int:
+        """Add a tensor that keeps its value from one inference to the next. side: its scale and zero point"""
+        self.keeps = True
+        made = self.tensor("state", shape, dtype, scale=side[:1], zero=[int(zero) for zero in side[1:]])
+        self.keeps = False
+        return made
+
     def op(
-        self, kind: str, inputs: Sequence[int], outputs: Sequence[int], table: str = "", **options: Any
+        self,
+        kind: str,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        table: str = "",
+        *,
+        between: Any = (),
+        **options: Any,
     ) -> None:
-        """Add an operator. table: its options, such as Conv2DOptions, with fields by name."""
+        """Add an operator.
+
+        table    its options, such as Conv2DOptions, with fields by name
+        between  numbers of its intermediates
+        """
         b, made = self.b, None
         if table:
             getattr(tflite, f"{table}Start")(b)
@@ -84,10 +106,13 @@ class Writer:
         if code not in self.codes:
             self.codes.append(code)
         taken, given = self._vector(np.array(inputs, np.int32)), self._vector(np.array(outputs, np.int32))
+        inside = self._vector(np.array(between, np.int32)) if between else None
         tflite.OperatorStart(b)
         tflite.OperatorAddOpcodeIndex(b, self.codes.index(code))
         tflite.OperatorAddInputs(b, taken)
         tflite.OperatorAddOutputs(b, given)
+        if inside is not None:
+            tflite.OperatorAddIntermediates(b, inside)
         if made is not None:
             tflite.OperatorAddBuiltinOptionsType(b, getattr(tflite.BuiltinOptions, table))
             tflite.OperatorAddBuiltinOptions(b, made)

@@ -20,6 +20,7 @@ from microtrain.convert.ir import Graph
 from microtrain.convert.memory.replay import Request
 from microtrain.convert.ops import hop
 from microtrain.convert.ops.reconstruct import closed
+from microtrain.convert.ops.recurrent import INTEGER_LSTM, LAST
 from microtrain.convert.ops.regression import measured as with_units
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
 from microtrain.convert.quantize.ptq import Choices, calibration_images, quantize_model
@@ -187,6 +188,8 @@ def samples(root: Path, folder: Path) -> Iterator[Compiled]:
         yield compile_graph(multiplied(), scheme, CLASSES)
     for cell in (nn.GRU, nn.LSTM):
         yield from over_time(cell, folder)
+    for op, passes in product((INTEGER_LSTM, LAST[INTEGER_LSTM]), (Passes(), WHOLE)):
+        yield compile_graph(in_whole_numbers(op), SCHEMES[0], CLASSES, passes)
     for scheme in SCHEMES[:3]:
         yield compile_graph(with_codes(graphs[2]), scheme, CLASSES)
     yield from with_targets(graphs[0])
@@ -292,6 +295,12 @@ def over_time(cell: Callable[..., nn.RNNBase], folder: Path) -> Iterator[Compile
         graph = quantized(load_model(path), images.astype(np.uint8))
         for passes in (Passes(), WHOLE):
             yield compile_graph(graph, SCHEMES[0], CLASSES, passes)
+
+
+def in_whole_numbers(op: str) -> Graph:
+    """A cell of an int8 TFLite file."""
+    b = Builder(np.random.default_rng(0), (SIDE, SIDE, 1))
+    return b.finish(b.recurrent("x", op, 8), CLASSES)
 
 
 def with_targets(graph: Graph) -> Iterator[Compiled]:

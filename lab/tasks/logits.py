@@ -26,6 +26,8 @@ def interpreted(
 ) -> tuple[np.ndarray, tuple[float, int]]:
     """What TFLite makes of int8 samples right before a softmax, and its scale and zero.
 
+    Each begins anew, with states of zero.
+
     reference  by its reference kernels, which round twice, not by those that it takes by itself
     """
     require("dev", "TFLite's interpreter", "ai_edge_litert")
@@ -43,6 +45,7 @@ def interpreted(
     last, entry = int(steps[-1]["outputs"][0]), run.get_input_details()[0]
     found = []
     for sample in samples:
+        run.reset_all_variables()
         run.set_tensor(entry["index"], sample.reshape(entry["shape"]))
         run.invoke()
         found.append(run.get_tensor(last).reshape(-1).astype(int))

@@ -3,8 +3,10 @@
 #include "kernels/recurrent.h"
 
 #include "chip.h"
+#include "fixed_point.h"
+#include "requantize.h"
 
-enum { GATES_GRU = 3, GATES_LSTM = 4, SUM_BITS = 26, ONE_BITS = 15, ONE = 1 << ONE_BITS, CELL_BITS = 3 };
+enum { GATES_MOST = 4, SUM_BITS = 26, ONE_BITS = 15, ONE = 1 << ONE_BITS, CELL_BITS = 3 };
 
 /* 2^15 / (1 + e^(-i / 16)). */
 static const uint16_t SIGMOID[257] = {
@@ -26,6 +28,8 @@ static const uint16_t SIGMOID[257] = {
     32768, 32768, 32768, 32768, 32768, 32768, 32768, 32768, 32768, 32768, 32768, 32768, 32768, 32768, 32768, 32768,
     32768,
 };
+
+enum cell { GRU, LSTM, INTEGER_LSTM };
 
 /* In the state, h behind it, and of an LSTM the cell behind that. */
 struct state {
@@ -52,6 +56,11 @@ uint32_t lstm_state(const struct recurrent *p)
     return gru_state(p) + 4u * p->units;
 }
 
+uint32_t integer_lstm_state(const struct recurrent *p)
+{
+    return lstm_state(p);
+}
+
 uint32_t recurrent_rows_scratch(const struct recurrent *p)
 {
     return 2 * round_up4(p->inputs) + 2 * round_up4(p->units);
@@ -65,6 +74,11 @@ uint32_t gru_fwd_scratch(const struct recurrent *p)
 uint32_t lstm_fwd_scratch(const struct recurrent *p)
 {
     return lstm_state(p) + recurrent_rows_scratch(p);
+}
+
+uint32_t integer_lstm_fwd_scratch(const struct recurrent *p)
+{
+    return lstm_fwd_scratch(p);
 }
 
 void recurrent_begin(void *state, uint32_t bytes)
@@ -162,18 +176,42 @@ ALWAYS_INLINE int32_t gru_unit(const int32_t *b, const int32_t *m, const int32_t
 
 ALWAYS_INLINE int32_t lstm_unit(const int32_t *b, const int32_t *m, const int32_t *sx, const int32_t *sh, int32_t *cell)
 {
-    int32_t a[GATES_LSTM];
-    for (uint32_t g = 0; g < GATES_LSTM; g++) {
-        a[g] = gate(b[g], sx[g], m[g], sh[g], m[GATES_LSTM + g]);
+    int32_t a[GATES_MOST];
+    for (uint32_t g = 0; g < GATES_MOST; g++) {
+        a[g] = gate(b[g], sx[g], m[g], sh[g], m[GATES_MOST + g]);
     }
     *cell = halved((int64_t)logistic(a[1]) * *cell + (int64_t)logistic(a[0]) * tangent(a[2]), ONE_BITS);
     return share(logistic(a[3]), tangent(halved(*cell, CELL_BITS)));
 }
 
+/* A sum through the multiplier and the shift at m. */
+ALWAYS_INLINE int32_t rescaled(int32_t sum, const int32_t *m)
+{
+    const uint32_t left = m[1] > 0 ? (uint32_t)m[1] : 0, right = m[1] < 0 ? 0u - (uint32_t)m[1] : 0;
+    return divide_away(upper_half(sum * (2 << left), m[0]), right);
+}
+
+ALWAYS_INLINE int32_t integer_lstm_unit(const struct recurrent *p, const int32_t *b, const int32_t *sx,
+                                        const int32_t *sh, int32_t *cell)
+{
+    const int32_t *m = p->m, bits = m[18], most = m[19], zero = m[20];
+    int32_t a[GATES_MOST];
+    for (uint32_t g = 0; g < GATES_MOST; g++) {
+        const int32_t own = saturate16(rescaled(b[g] + sx[g], m + 2 * g));
+        a[g] = saturate16(own + rescaled(sh[g], m + 8 + 2 * g));
+    }
+    const int32_t kept = divide_away(logistic16(a[1]) * *cell, 15);
+    const int32_t made = saturate16(kept + divide_away(logistic16(a[0]) * tangent16(a[2], 3), 15 + (uint32_t)bits));
+    *cell = most == 0 ? made : made > most ? most : made < -most ? -most : made;
+    const int32_t out = rescaled(logistic16(a[3]) * tangent16(*cell, (uint32_t)bits), m + 16);
+    return saturate8(out + zero) - p->y_zero;
+}
+
 /* One row, from unit `unit` on. y NULL: nobody reads what it leaves. */
-ALWAYS_INLINE void row_of(const struct recurrent *p, uint32_t gates, const int8_t *x, int8_t *y, void *state,
+ALWAYS_INLINE void row_of(const struct recurrent *p, enum cell kind, const int8_t *x, int8_t *y, void *state,
                           int16_t *scratch, uint32_t unit PACED)
 {
+    const uint32_t gates = kind == GRU ? 3 : 4;
     const uint32_t inputs = p->inputs, units = p->units, row = ((struct state *)state)->row;
     int16_t *h = hidden_of(state), *next = scratch + round_up4(inputs);
     (void)row;
@@ -184,16 +222,23 @@ ALWAYS_INLINE void row_of(const struct recurrent *p, uint32_t gates, const int8_
         for (uint32_t k = 0; unit == 0 && k < inputs; k++) {
             scratch[place(k, inputs)] = (int16_t)(x[k] - p->x_zero);
         }
-        int32_t sx[GATES_LSTM], sh[GATES_LSTM];
+        int32_t sx[GATES_MOST], sh[GATES_MOST];
         products(p->w_x + unit * gates * inputs, inputs, scratch, gates, sx);
         products(p->w_h + unit * gates * units, units, h, gates, sh);
         const int32_t *b = p->b + 4 * unit, *m = p->m + 2 * gates * unit;
         const uint32_t at = place(unit, units);
-        const int32_t made =
-            gates == GATES_GRU ? gru_unit(b, m, sx, sh, h[at]) : lstm_unit(b, m, sx, sh, cell_of(p, state) + unit);
+        int32_t made;
+        if (kind == GRU) {
+            made = gru_unit(b, m, sx, sh, h[at]);
+        } else if (kind == LSTM) {
+            made = lstm_unit(b, m, sx, sh, cell_of(p, state) + unit);
+        } else {
+            made = integer_lstm_unit(p, b, sx, sh, cell_of(p, state) + unit);
+        }
         next[at] = (int16_t)made;
         if (y) {
-            y[unit] = (int8_t)saturate8(round_product(made, p->y_unit) + p->y_zero);
+            const int32_t whole = kind == INTEGER_LSTM ? made : round_product(made, p->y_unit);
+            y[unit] = (int8_t)saturate8(whole + p->y_zero);
         }
     }
     copy_apart(h, next, 2 * units);
@@ -203,13 +248,19 @@ ALWAYS_INLINE void row_of(const struct recurrent *p, uint32_t gates, const int8_
 NEVER_INLINE void gru_row(const struct recurrent *p, const int8_t *x, int8_t *y, void *state, int16_t *scratch,
                           uint32_t unit PACED)
 {
-    row_of(p, GATES_GRU, x, y, state, scratch, unit PACE);
+    row_of(p, GRU, x, y, state, scratch, unit PACE);
 }
 
 NEVER_INLINE void lstm_row(const struct recurrent *p, const int8_t *x, int8_t *y, void *state, int16_t *scratch,
                            uint32_t unit PACED)
 {
-    row_of(p, GATES_LSTM, x, y, state, scratch, unit PACE);
+    row_of(p, LSTM, x, y, state, scratch, unit PACE);
+}
+
+NEVER_INLINE void integer_lstm_row(const struct recurrent *p, const int8_t *x, int8_t *y, void *state, int16_t *scratch,
+                                   uint32_t unit PACED)
+{
+    row_of(p, INTEGER_LSTM, x, y, state, scratch, unit PACE);
 }
 
 /* Where the next row goes, y being that of row 0. NULL: nowhere. */
@@ -242,6 +293,12 @@ void lstm_rows_s8(const struct recurrent *p, uint32_t count, const int8_t *x, in
     rows_of(p, lstm_row, count, x, y, state, scratch);
 }
 
+void integer_lstm_rows_s8(const struct recurrent *p, uint32_t count, const int8_t *x, int8_t *y, void *state,
+                          void *scratch)
+{
+    rows_of(p, integer_lstm_row, count, x, y, state, scratch);
+}
+
 /* A window, its state of `bytes` in front of what the rows need. */
 ALWAYS_INLINE void window_of(const struct recurrent *p, row_kernel *kernel, uint32_t bytes, const int8_t *x, int8_t *y,
                              void *scratch PACED)
@@ -265,4 +322,9 @@ void gru_fwd_s8(const struct recurrent *p, const int8_t *x, int8_t *y, void *scr
 void lstm_fwd_s8(const struct recurrent *p, const int8_t *x, int8_t *y, void *scratch PACED)
 {
     window_of(p, lstm_row, lstm_state(p), x, y, scratch PACE);
+}
+
+void integer_lstm_fwd_s8(const struct recurrent *p, const int8_t *x, int8_t *y, void *scratch PACED)
+{
+    window_of(p, integer_lstm_row, integer_lstm_state(p), x, y, scratch PACE);
 }

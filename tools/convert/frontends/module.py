@@ -54,6 +54,7 @@ OTHER_FORMATS = {  # by suffix: what else people have of their models
     ),
     ".safetensors": f"weights without a network; load them into the model in PyTorch, then {EXPORT_HINT}",
 }
+WEIGHTS_OF_KERAS = "model.weights.h5"  # in a .keras file, which is a zip file
 FOLDERS = {  # by a file in them: the models that are folders
     "saved_model.pb": f"a SavedModel of TensorFlow; write it as .tflite or .onnx, or {FROM_TORCH}",
     "config.json": f"a model of Hugging Face; load it by from_pretrained(), then {EXPORT_HINT}",
@@ -186,6 +187,8 @@ def kind_of(path: Path) -> str:
         return "torchscript"
     if "data.pkl" in names:
         return "module"
+    if WEIGHTS_OF_KERAS in names:
+        raise ConvertError(f"{path.name} is {OTHER_FORMATS['.keras']}")
     raise ConvertError(f"{path.name} is a zip file but holds no PyTorch model; write one with {EXPORT_HINT}")
 
 

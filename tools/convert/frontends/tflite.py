@@ -26,6 +26,7 @@ from .tflite_file import Flatbuffer, Operator, Stored, read_flatbuffer
 from .tflite_names import FUSED, GELU, OTHERS, UNARY, WORDS
 from .tflite_norms import normalised, norms
 from .tflite_pads import padded_last
+from .tflite_recurrent import lstm
 from .tflite_sizes import sized, unpacked
 from .tflite_transposed import conv_transpose
 from .tflite_values import Walker, channels_first
@@ -64,6 +65,7 @@ RULES: dict[str, Callable[[Walker, Operator, str], Any]] = {
     "BROADCAST_TO": shapes.broadcast,
     **dict.fromkeys(("SOFTMAX", "LOG_SOFTMAX"), tokens.softmax),
     "BATCH_MATMUL": tokens.product,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": lstm,
     "PRELU": layers.prelu,
     "RELU_0_TO_1": lambda walk, op, name: walk.call("clamp", op, name, min=0.0, max=1.0),
     "LEAKY_RELU": lambda walk, op, name: walk.call(

@@ -61,6 +61,7 @@ class Operator:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
+    intermediates: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +98,7 @@ def read_flatbuffer(path: Path) -> Flatbuffer:
     if graphs != 1:
         raise ConvertError(
             f"{path.name} holds {graphs} graphs; one without control flow is supported: GRU and LSTM convert "
-            "from PyTorch and ONNX, and from Keras with unroll=True"
+            "from PyTorch and ONNX, and from Keras with unroll=True; an LSTM also from tf_keras"
         )
     graph = model.Subgraphs(0)
     count = _checked(path.name, "tensors", graph.TensorsLength(), MOST_TENSORS)
@@ -107,7 +108,8 @@ def read_flatbuffer(path: Path) -> Flatbuffer:
     operators = tuple(_operator(path.name, graph.Operators(i), names, tflite) for i in range(steps))
     inputs, outputs = (_numbers(path.name, graph, which, count) for which in ("Inputs", "Outputs"))
     for step in operators:
-        if not all(-1 <= i < count for i in step.inputs) or not all(0 <= o < count for o in step.outputs):
+        made = (*step.outputs, *step.intermediates)
+        if not all(-1 <= i < count for i in step.inputs) or not all(0 <= o < count for o in made):
             raise ConvertError(f"{path.name}: {step.kind} uses a tensor that the file does not hold; {HINT}")
     return Flatbuffer(path.stem, tensors, operators, inputs, outputs)
 
@@ -270,6 +272,10 @@ OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "GATHER": ("GatherOptions", ("Axis", "BatchDims")),
     "PACK": ("PackOptions", ("Axis",)),
     "UNPACK": ("UnpackOptions", ("Axis",)),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": (
+        "UnidirectionalSequenceLSTMOptions",
+        ("FusedActivationFunction", "CellClip", "TimeMajor"),
+    ),
     "BATCH_MATMUL": ("BatchMatMulOptions", ("AdjX", "AdjY")),
     "STRIDED_SLICE": (
         "StridedSliceOptions",
@@ -296,4 +302,6 @@ def _operator(name: str, operator: Any, names: list[str], tflite: Any) -> Operat
         made.Init(found.Bytes, found.Pos)
         get: Callable[[str], Any] = lambda field: getattr(made, field)()  # noqa: E731
         options = {field: get(field) for field in fields}
-    return Operator(kind, inputs, outputs, options)
+    _checked(name, "intermediates of an operator", operator.IntermediatesLength(), MOST_INPUTS)
+    between = tuple(int(operator.Intermediates(i)) for i in range(operator.IntermediatesLength()))
+    return Operator(kind, inputs, outputs, options, between)

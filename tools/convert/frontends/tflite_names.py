@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from microtrain.convert.ops.recurrent_cell import LSTM
+
 # ActivationFunctionType of the schema -> the aten op
 FUSED: dict[int, tuple[str, dict[str, Any]]] = {
     1: ("relu", {}),
@@ -42,6 +44,7 @@ WORDS = {  # how layers are called
     "FULLY_CONNECTED": "fc",
     "AVERAGE_POOL_2D": "avgpool",
     "MAX_POOL_2D": "maxpool",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": LSTM,
 }
 
 

@@ -1,7 +1,8 @@
 """Recurrent cells over time, GRU and LSTM: frozen, no gradient passes them (kernels/recurrent.h).
 
 A node's factors are its units, then the real weights of x [units, gates, inputs], of the state
-[units, gates, units] and the biases [units, 4], as the kernels have them.
+[units, gates, units] and the biases [units, 4], as the kernels have them; of an LSTM in whole numbers they
+are those of integer_cell.py.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from microtrain.convert.reference import hostlib
 from microtrain.convert.reference.hostlib import NUMBER, S8, SCRATCH, Record, Signature
 from microtrain.convert.reference.numeric import f32
 
+from . import integer_cell
 from .bounds import INT32_MAX, SMALLER, Accumulator, reach
 from .conv_structs import Conv2d, conv2d_struct
 from .ctext import Table, numbers, struct
@@ -28,6 +30,7 @@ from .recurrent_aten import OF_CELLS
 from .recurrent_cell import (
     GATE_BITS,
     GATES,
+    INTEGER_LSTM,
     ONE,
     ONE_BITS,
     SUM_BITS,
@@ -35,7 +38,7 @@ from .recurrent_cell import (
     Recurrent,
     Stored,
     real_fwd,
-    recurrent_fwd,
+    wide_fwd,
 )
 from .stage import LastStage, TimeStage
 from .table import (
@@ -77,7 +80,8 @@ def keeps_last(node: Node) -> bool:
 
 
 def node_of(op: str, name: str, x: str, y: str, real: Real) -> Node:
-    return Node(op, name, (x,), (y,), window=Window(1, 1), factors=factors_of(real))
+    factors = integer_cell.rounded(real).factors if cell_of(op) == INTEGER_LSTM else factors_of(real)
+    return Node(op, name, (x,), (y,), window=Window(1, 1), factors=factors)
 
 
 def factors_of(real: Real) -> tuple[float, ...]:
@@ -96,13 +100,23 @@ def _parts(factors: tuple[float, ...], gates: int) -> Real:
     )
 
 
+def is_whole(node: Node) -> bool:
+    """Whether it counts in whole numbers, as a file of TensorFlow Lite says."""
+    return cell_of(node.op) == INTEGER_LSTM
+
+
 def real_of(node: Node) -> Real:
+    if is_whole(node):
+        return integer_cell.coded(node.factors).real
     return _parts(node.factors, GATES[cell_of(node.op)])
 
 
 def stored_of(graph: Graph, node: Node) -> Stored:
     """Weights symmetric, one scale for each unit's gate; what sums are multiplied with, in 26 bits."""
-    real, x = real_of(node), graph.tensors[node.inputs[0]]
+    x, y = (graph.tensors[t] for t in (node.inputs[0], node.outputs[0]))
+    if is_whole(node):
+        return integer_cell.stored(integer_cell.coded(node.factors), x, y)
+    real = real_of(node)
     parts, m = [], []
     for values, unit in ((real.x, x.scale), (real.h, 2.0**-ONE_BITS)):
         wide = values.astype(np.float64)
@@ -115,6 +129,11 @@ def stored_of(graph: Graph, node: Node) -> Stored:
     return Stored(*parts, *fits)
 
 
+def recurrent_fwd(p: Recurrent, cell: str, w: Stored, x: np.ndarray) -> np.ndarray:
+    """The twin of the kernels. x int8 [..., rows, inputs]; y [..., rows or 1, units]"""
+    return integer_cell.fwd(p, w, x) if cell == INTEGER_LSTM else wide_fwd(p, cell, w, x)
+
+
 def c_struct(graph: Graph, node: Node) -> Recurrent:
     """The kernels' parameters, without the tables."""
     x, y = (graph.tensors[t] for t in (node.inputs[0], node.outputs[0]))
@@ -123,7 +142,7 @@ def c_struct(graph: Graph, node: Node) -> Recurrent:
         inputs=x.shape[1] * x.channels,
         units=y.channels,
         x_zero=x.zero,
-        y_zero=y.zero,
+        y_zero=integer_cell.state_of(integer_cell.coded(node.factors), y)[1] if is_whole(node) else y.zero,
         last=int(keeps_last(node)),
         y_unit=float(f32(2.0**-ONE_BITS / y.scale)),
     )
@@ -176,6 +195,10 @@ def _float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
 
 def _bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
     p, w, gates = c_struct(graph, node), stored_of(graph, node), GATES[cell_of(node.op)]
+    if is_whole(node):
+        x, y = (graph.tensors[t] for t in (node.inputs[0], node.outputs[0]))
+        yield from integer_cell.bounds(integer_cell.coded(node.factors), x, y)
+        return
     most = [np.abs(v.astype(np.int64)).sum(axis=-1) for v in (w.x, w.h)]
     sums = most[0] * reach(graph.tensors[node.inputs[0]]), most[1] * ONE
     parts = [(s * np.abs(w.m[:, i].astype(np.int64)) >> SUM_BITS) + 1 for i, s in enumerate(sums)]
@@ -299,7 +322,7 @@ def _op(cell: str, last: bool) -> ForwardOp:
         in_place=not_in_place,
         kernels=_KERNELS[cell],
         header=HEADER,
-        aten=NO_ATEN if last else OF_CELLS[cell],
+        aten=NO_ATEN if last else OF_CELLS.get(cell, NO_ATEN),
         folds=Folds.NOTHING,
         learns=Learns.NOTHING,
         output=by_range,

@@ -16,7 +16,9 @@ from microtrain.convert.ir import Graph, Node, Shape, Window
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 
 from .channels_aten import CONCAT
+from .integer_cell import Coded
 from .pool_aten import AVERAGE, DOWN
+from .recurrent_cell import GRU, INTEGER_LSTM, LSTM
 from .resample_aten import chosen, sampled
 from .table import Aten
 from .tokens import LAST, places, sequence, view_of, whole
@@ -32,6 +34,7 @@ class Cell:
     """Weights of a layer in PyTorch's order of gates: x [gates * units, inputs], h [gates * units, units].
 
     backward  it reads the rows from the last one on
+    coded     the integers of a file, where it counts in whole numbers
     """
 
     x: np.ndarray
@@ -39,6 +42,7 @@ class Cell:
     bias_x: np.ndarray
     bias_h: np.ndarray
     backward: bool = False
+    coded: Coded | None = None
 
 
 def factors_of(gates: int, cell: Cell, columns: np.ndarray) -> tuple[float, ...]:
@@ -90,16 +94,24 @@ def _layer(low: Lowering, call: Call, x: Act, directions: Sequence[Cell], column
 
 def _one_way(low: Lowering, call: Call, x: Act, cell: Cell, columns: np.ndarray) -> Act:
     """What a cell makes of the rows in its direction, in the order of the rows."""
-    op, gates = ("lstm", 4) if call.op == "lstm" else ("gru", 3)
     if cell.x.shape[1] != columns.size:
         raise call.error(f"{call.op} wants {cell.x.shape[1]} features and gets {columns.size}")
     shape = (low.shape(x)[0], 1, cell.h.shape[1])
-    about: dict[str, Any] = {"window": Window(1, 1), "factors": factors_of(gates, cell, columns)}
+    op, factors = _node_of(call, cell, columns)
+    about: dict[str, Any] = {"window": Window(1, 1), "factors": factors}
     if not cell.backward:
         return low.emit(call, op, (x,), shape, **about)
     call = replace(call, module=f"{call.node_name(call.op)}.reverse", builtin=True)
     made = low.emit(call, op, (_turned_round(low, call, x),), shape, **about)
     return _turned_round(low, call, made)
+
+
+def _node_of(call: Call, cell: Cell, columns: np.ndarray) -> tuple[str, tuple[float, ...]]:
+    """Op and factors of a cell."""
+    if cell.coded is not None:
+        return INTEGER_LSTM, cell.coded.reading(columns).factors
+    op, gates = (LSTM, 4) if call.op == LSTM else (GRU, 3)
+    return op, factors_of(gates, cell, columns)
 
 
 def _turned_round(low: Lowering, call: Call, x: Act) -> Act:
@@ -249,7 +261,7 @@ def check_start(call: Call, states: Any) -> None:
 
 _ARGUMENTS = "input hx params has_biases num_layers dropout train bidirectional batch_first"
 OF_CELLS = {
-    "gru": dict.fromkeys(("gru", "rnn_tanh"), Aten(_ARGUMENTS, gru)),
-    "lstm": {"lstm": Aten(_ARGUMENTS, lstm)},
+    GRU: dict.fromkeys(("gru", "rnn_tanh"), Aten(_ARGUMENTS, gru)),
+    LSTM: {"lstm": Aten(_ARGUMENTS, lstm)},
 }
 ATEN = {name: rule for rules in OF_CELLS.values() for name, rule in rules.items()}

@@ -11,8 +11,10 @@ import numpy as np
 from microtrain.convert.reference.hostlib import S8, S32, Record
 from microtrain.convert.reference.numeric import f32, rint_s32, sat8
 
-GRU, LSTM = "gru", "lstm"
-GATES = {GRU: 3, LSTM: 4}
+from .tokens import LAST
+
+GRU, LSTM, INTEGER_LSTM = LAST
+GATES = {GRU: 3, LSTM: 4, INTEGER_LSTM: 4}
 SUM_BITS, ONE_BITS, GATE_BITS, CELL_BITS = 26, 15, 12, 3
 ONE = 1 << ONE_BITS
 SIGMOID = np.rint(ONE / (1.0 + np.exp(-np.arange(257) / 16))).astype(np.int64)
@@ -40,7 +42,7 @@ class Real:
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """The same as they lie in flash: int8, int8, int32, and the multipliers m int32 [units, 2, gates]."""
+    """The same as they lie in flash: int8, int8, int32, and the multipliers m int32 (kernels/recurrent.h)."""
 
     x: np.ndarray
     h: np.ndarray
@@ -93,8 +95,11 @@ def _lstm(w: Stored, sx: np.ndarray, sh: np.ndarray, state: tuple[np.ndarray, ..
     return share(logistic(o), tangent((cell + (1 << CELL_BITS >> 1)) >> CELL_BITS)), cell
 
 
-def recurrent_fwd(p: Recurrent, cell: str, w: Stored, x: np.ndarray) -> np.ndarray:
-    """The twin of gru_fwd_s8 and lstm_fwd_s8. x int8 [..., rows, inputs]; y [..., rows or 1, units]"""
+def wide_fwd(p: Recurrent, cell: str, w: Stored, x: np.ndarray) -> np.ndarray:
+    """The twin of gru_fwd_s8 and lstm_fwd_s8, whose states are int16.
+
+    x int8 [..., rows, inputs]; y [..., rows or 1, units]
+    """
     w = Stored(*(v.astype(np.int64) for v in (w.x, w.h, w.b, w.m)))
     zeros = np.zeros((*x.shape[:-2], p.units), np.int64)
     state: tuple[np.ndarray, ...] = (zeros,) if cell == GRU else (zeros, zeros)

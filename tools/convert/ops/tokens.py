@@ -22,7 +22,8 @@ from .pool import AVERAGE
 from .resample_aten import chosen, sampled
 from .unflatten_aten import of_vector
 
-LAST = {"gru": "gru_last", "lstm": "lstm_last"}  # over rows: what makes only what the last row leaves
+# Over rows: what makes all of them leave something, and what only the last.
+LAST = {cell: f"{cell}_last" for cell in ("gru", "lstm", "integer_lstm")}
 VIEWS = ("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze")
 MOST_NUMBERS = 1 << 22  # of a map that is turned: no board holds as many
 
@@ -141,6 +142,9 @@ def settled(low: Lowering, call: Call, value: Any) -> Act:
     if last and maker is not None and maker.op in LAST:
         call, x = replace(call, module=maker.name), Act(low.as_made(maker.inputs[0]), ())
         made = low.emit(call, LAST[maker.op], (x,), (1, 1, c), window=maker.window, factors=maker.factors)
+        given = low.tensors[act.tensor].given
+        if given is not None:
+            low.give(made, *given)
         return view_of(low, made.tensor, at % c)
     if _several(at):
         raise _several_times(call, recurrent=maker is not None and maker.op in LAST)

@@ -1,0 +1,101 @@
+"""Keras' LSTM in TFLite files: TFLite's own values; of int8 ones every integer of its reference kernel."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from interpreted import interpreted as in_floats
+from test_executor import run_both
+
+from lab.attack.recurrent_networks import NETWORKS, int8_last_row, int8_over_time, last_row, over_time
+from lab.attack.tflite_files import Int8
+from lab.attack.tflite_networks import Float
+from lab.tasks.logits import int8_graph, interpreted, logits
+from microtrain.convert.emit.code import generate
+from microtrain.convert.execute.batched import run_float
+from microtrain.convert.frontends.module import load_model
+from microtrain.convert.ir import ConvertError
+from microtrain.convert.native_model import NativeModel
+from microtrain.convert.ops.recurrent import INTEGER_LSTM, LAST
+from microtrain.convert.pipeline import compile_graph
+from microtrain.convert.reference.fixed_point import logistic16, tangent16
+from microtrain.convert.scheme import Scheme
+
+TIME, FEATURES, UNITS = 12, 5, 9
+EVERY = np.arange(-(2**15), 2**15)
+
+
+@pytest.mark.parametrize("make", NETWORKS)
+def test_a_float_file(make: Callable[[], Float], tmp_path: Path) -> None:
+    path = make().file(tmp_path)
+    graph = load_model(path).graph
+    pixels = np.random.default_rng(1).integers(0, 256, (8, 6, 5)).astype(np.uint8)
+    found = run_float(graph, pixels.reshape(8, *graph.tensors[graph.input.tensor].shape))
+    np.testing.assert_allclose(found.reshape(8, 3), in_floats(path, pixels), atol=2e-5)
+
+
+def with_cells(seed: int) -> Int8:
+    """Cells of every range, small ones and some that saturate or are cut off; scales that do not agree."""
+    net = Int8.input((TIME, FEATURES), seed, scale=float(2.0 ** (seed % 5 - 6)), zero=3 - 9 * seed)
+    left, read = (0.0055 + 0.0007 * seed, 4 * seed - 9), (0.0078 - 0.0004 * seed, 5 - seed)
+    sides = (
+        {"y": left, "left": left, "read": left} if seed % 2 else {"y": (0.007, 2), "left": left, "read": read}
+    )
+    return int8_over_time(
+        net, UNITS, **sides, bits=seed % 7, clip=(0.0, 0.7, 10.0)[seed % 3], wide=0.01 * (1 + seed)
+    )
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("seed", range(14))
+def test_an_int8_file_has_every_integer_of_the_reference_kernel(
+    seed: int, last: bool, tmp_path: Path
+) -> None:
+    net = with_cells(seed)
+    net = int8_last_row(net).dense(4, (0.02, 5), 0) if last else net.linear(4, (0.02, 5))
+    path = tmp_path / "m.tflite"
+    path.write_bytes(net.file())
+    graph = int8_graph(path)
+    assert (LAST[INTEGER_LSTM] if last else INTEGER_LSTM) in {node.op for node in graph.nodes}
+    samples = np.random.default_rng(seed).integers(-128, 128, (10, TIME, FEATURES)).astype(np.int8)
+    wanted, said = interpreted(path, samples, reference=True)
+    np.testing.assert_array_equal(logits(graph, samples, said), wanted)
+    assert np.ptp(wanted, axis=0).min() > 2, "the logits say something"
+
+
+@pytest.mark.parametrize("seed", [2, 5])
+def test_the_device_has_them_too(seed: int, tmp_path: Path) -> None:
+    path = tmp_path / "m.tflite"
+    path.write_bytes(int8_last_row(with_cells(seed)).dense(4, (0.02, 5), 0).softmax().file())
+    compiled = compile_graph(int8_graph(path), Scheme("s", 0, head="keep"), 4)
+    run_both(compiled, NativeModel(generate(compiled, "a test"), tmp_path), 5)
+
+
+def test_functions_of_16_bits_are_what_they_say() -> None:
+    assert np.abs(logistic16(EVERY) / 2**15 - 1 / (1 + np.exp(-EVERY / 2**12))).max() < 2.0**-12
+    for bits in range(7):
+        real = np.tanh(EVERY * 2.0 ** (bits - 15))
+        assert np.abs(tangent16(EVERY, bits) / 2**15 - real).max() < 2.0**-11
+
+
+def test_a_file_that_cuts_its_cell_off_earlier_than_it_could_grow_is_announced(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="cuts its cell off at 2 in the file and not here"):
+        load_model(last_row(over_time(Float(6, 5), 7, clip=2.0)).linear(3).file(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_model(last_row(over_time(Float(6, 5), 7, clip=6.0)).linear(3).file(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "place, what",
+    [(9, "peepholes"), (16, "a projection"), (20, "layer norms"), (-1, "coupled gates"), (-13, "no biases")],
+)
+def test_what_no_cell_here_has(place: int, what: str, tmp_path: Path) -> None:
+    given = {"given": place} if place > 0 else {"left_out": -place}
+    path = last_row(over_time(Float(6, 5), 7, **given)).linear(3).file(tmp_path)
+    with pytest.raises(ConvertError, match=f"an LSTM with {what} is not supported"):
+        load_model(path)
