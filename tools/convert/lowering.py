@@ -332,6 +332,10 @@ class Lowering:
         is_vector = self.shape(act)[:2] == (1, 1) and act.dims == (self.batch, self.shape(act)[2])
         return act if is_vector else self.image(call, act)
 
+    def has_channels(self, act: Act) -> bool:
+        """Whether the second axis of a view is that of the map's channels."""
+        return act.dims[:2] == (self.batch, self.shape(act)[2]) or self.is_stand_in(act)
+
     def declare_anew(self, act: Act) -> None:
         """An input that is read as an image first of all, after unsqueeze(1) say, is one."""
         if act.order is None and len(act.dims) in (3, 4) and act.dims[0] == self.batch and not self.last:

@@ -56,7 +56,8 @@ def normalise(low: Lowering, call: Call) -> Act:
         return replace(normalise(low, deep), dims=given.dims)
     constant = other if isinstance(first, Act) else first
     single = not isinstance(constant, Param) or constant.value.size == 1
-    image = given if single or len(given.dims) == 2 else low.image(call, given)
+    vector = len(given.dims) == 2 and given.dims[0] == low.batch
+    image = given if single or vector else low.image(call, given)
     entry = low.is_input(image)
     if not isinstance(first, Act) and _name(call) in ("div", "true_divide"):
         raise call.error("a constant divided by the image is not supported; divide the image by a constant")

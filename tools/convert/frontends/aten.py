@@ -129,12 +129,12 @@ def batch_norm(low: Lowering, call: Call) -> Act | columns_aten.Columns:
     if var.value.shape != (low.shape(x)[2],):
         x = blocks_aten.bands(low, call, x)
     eps = float(call.get("eps", call.get("epsilon", 1e-5)))
-    by_channel = var.value.shape == (low.shape(x)[2],)
+    by_channel = var.value.shape == (low.shape(x)[2],) and low.has_channels(x)
     by_column = var.value.size == low.tensors[x.tensor].elements and x.dims == (low.batch, var.value.size)
     if not by_channel and not by_column:
-        raise call.error(
-            f"a batch norm of {var.value.size} channels follows {low.shape(x)[2]} channels; use {NO_NORM}"
-        )
+        c = low.shape(x)[2]
+        after = f"{c} channels" if c != var.value.size else f"a view {list(x.dims)}"
+        raise call.error(f"a batch norm of {var.value.size} channels follows {after}; use {NO_NORM}")
     variance = var.value.astype(np.float64) + eps
     if (variance <= 0.0).any():
         raise call.error(f"{var.name} + eps is zero or negative; a variance must be positive")

@@ -125,6 +125,10 @@ def pad(low: Lowering, call: Call) -> Act:
             "beside an image, before and behind a series, or channels"
         )
     left, right, top, bottom = (*widths, 0, 0, 0, 0)[:4] if sides == 4 else (0, 0, *widths[:2])
+    if mode == "constant" and min(widths) < 0 < max(widths) and float(call.get("value", None) or 0.0):
+        about = replace(call, builtin=False)
+        x = pad(low, replace(about, args={**call.args, "self": x, "pad": [min(w, 0) for w in widths]}))
+        return pad(low, replace(about, args={**call.args, "self": x, "pad": [max(w, 0) for w in widths]}))
     if mode != "constant" or min(widths) < 0:
         x = resample_aten.settled(low, call).x
         return resample_aten.padded(low, call, x, (top, left, bottom, right), mode)

@@ -14,6 +14,7 @@ import numpy as np
 from microtrain.convert.ir import Layer, Source, Window
 from microtrain.convert.lowering import Act, Call, Lowering
 
+from . import across_aten
 from .calls import FINEST, Calls, Natural
 
 PADS, POOL, WHOLE = ("pad", "constant_pad_nd"), "avg_pool3d", "local_response_norm"
@@ -73,7 +74,8 @@ def lower(low: Lowering, call: Call, natural: Natural) -> Any:
 
 def _normalised(low: Lowering, call: Call, natural: Natural) -> Act:
     """x / (k + alpha * mean of squares) ** beta, of `size` channels, `before` of them before its own."""
-    x, made = low.image(call, call.x), Calls(low, call, natural)
+    x, made = call.x, Calls(low, call, natural)
+    x = low.image(call, x if x.order is None else across_aten.as_image(low, call, x))
     size = int(call.args["size"])
     before = int(call.get("before", size // 2))
     n, c, h, w = (*x.dims, 1)[:4]

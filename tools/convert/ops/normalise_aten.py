@@ -21,12 +21,24 @@ NO_ELEMENTS = (
 
 
 def group_norm(low: Lowering, call: Call) -> Act:
+    _one_batch(low, call)
     return normalised(low, call, int(call.get("num_groups", call.args.get("group", 1))))
+
+
+def _one_batch(low: Lowering, call: Call) -> None:
+    """ConvertError for a view whose first axis is not the batch: along that its norms are apart, too."""
+    x = low.activation(call, call.x)
+    if x.dims[0] != low.batch and not low.is_stand_in(x):
+        raise call.error(
+            f"{call.op} of {list(x.dims)}, a batch of {x.dims[0]}, is not supported; the nearest that is: a "
+            f"batch of {low.batch}"
+        )
 
 
 def instance_norm(low: Lowering, call: Call) -> Act:
     """A group a channel; of a view [n, groups, rest] of an image, a group for each of its rows."""
     x = low.activation(call, call.x)
+    _one_batch(low, call)
     if not call.get("use_input_stats", True):
         raise call.error("an instance norm with running statistics is a batch norm: use nn.BatchNorm2d")
     return normalised(low, call, x.dims[1] if len(x.dims) > 2 else low.shape(x)[2])
@@ -36,7 +48,7 @@ def layer_norm(low: Lowering, call: Call) -> Act:
     """Over all but the batch, or over the channels of a vector."""
     x = low.activation(call, call.x)
     over = [int(d) for d in call.args["normalized_shape"]]
-    if math.prod(over) != math.prod(x.dims[1:]):
+    if math.prod(over) * low.batch != math.prod(x.dims):
         raise call.error(
             f"a layer norm over the last {len(over)} of the dimensions {list(x.dims)} is not supported; the "
             "nearest that is: one over all but the batch, or nn.GroupNorm(1, channels)"

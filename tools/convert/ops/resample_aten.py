@@ -107,16 +107,17 @@ def source(i: int, inputs: int, outputs: int, way: str, factor: float | None = N
 
 
 def around(inputs: int, before: int, behind: int, mode: str) -> Axis:
-    """The places with others around them; fewer than none cut some off.
+    """The places with others around them; fewer than none cut some off, first of all.
 
     mode  of AROUND, or "constant": zeros
     """
     more = (max(before, 0), max(behind, 0))
+    kept = np.arange(max(-before, 0), inputs - max(-behind, 0))
     if mode == "constant":
-        places = np.pad(np.arange(inputs), more, constant_values=NOTHING)
+        places = np.pad(kept, more, constant_values=NOTHING)
     else:
-        places = np.pad(np.arange(inputs), more, mode=AROUND[mode])  # type: ignore[call-overload]
-    return chosen(places[max(-before, 0) : len(places) - max(-behind, 0)].tolist(), inputs)
+        places = np.pad(kept, more, mode=AROUND[mode])  # type: ignore[call-overload]
+    return chosen(places.tolist(), inputs)
 
 
 # ---------------------------------------------------------------- padding
@@ -129,12 +130,13 @@ def padded(low: Lowering, call: Call, x: Act, sides: Sequence[int], mode: str) -
     top, left, bottom, right = sides
     fits(call, h + abs(top) + abs(bottom), w + abs(left) + abs(right))
     for size, before, behind in ((h, top, bottom), (w, left, right)):
-        room = {"reflect": size - 1, "circular": size, "symmetric": size}.get(mode)
-        if min(size + before, size + behind, size + before + behind) < 1:
+        kept = size + min(before, 0) + min(behind, 0)
+        room = {"reflect": kept - 1, "circular": kept, "symmetric": kept}.get(mode)
+        if kept < 1:
             raise call.error(f"{call.op} cuts {-min(before, behind)} of {size} pixels off and leaves none")
         if room is not None and max(before, behind) > room:
             raise call.error(
-                f"{mode} padding by {max(before, behind)} of {size} pixels has no pixels to repeat; the "
+                f"{mode} padding by {max(before, behind)} of {kept} pixels has no pixels to repeat; the "
                 f"nearest that is supported: {room} at most, or mode='replicate'"
             )
     return sampled(low, call, x, around(h, top, bottom, mode), around(w, left, right, mode))

@@ -238,9 +238,10 @@ def lower(low: Lowering, call: Call) -> Act:
     if len(a.dims) == len(b.dims) and (found := _of_pixels(low, a, b)):
         return low.emit(call, PIXELS, found, low.shape(found[0]), dims=found[0].dims)
     x, s = (b, a) if low.shape(a)[:2] == (1, 1) else (a, b)
-    if low.shape(s) != (1, 1, low.shape(x)[2]) and (found := _of_lines(low, call, a, b)):
+    alike = len(a.dims) == len(b.dims)  # else other axes than those of channels belong together
+    if alike and low.shape(s) != (1, 1, low.shape(x)[2]) and (found := _of_lines(low, call, a, b)):
         return lower(low, replace(call, args={"self": found[0], "other": found[1]}))
-    if low.shape(s) != (1, 1, low.shape(x)[2]):
+    if not alike or low.shape(s) != (1, 1, low.shape(x)[2]):
         raise call.error(
             f"the op mul of tensors of shapes {list(a.dims)} and {list(b.dims)} is not supported; the "
             f"nearest that is: {NO_PRODUCT}"

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import WINDOW_MOST, Layer, Source, Tensor, Window
-from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.ir import WINDOW_MOST, Layer, Shape, Source, Tensor, Window
+from microtrain.convert.lowering import NORM, Act, Call, Lowering, Param
 
 from .channels_aten import TAKE, take
 from .conv import DEPTHWISE
@@ -89,11 +89,24 @@ def pixels_of(low: Lowering, act: Act) -> np.ndarray | None:
 def as_sequence(low: Lowering, act: Act) -> None:
     """An input [n, tokens, features] that nothing has read as a series gets its features as channels."""
     h, w, c = low.shape(act)
-    if not low.last and w == 1 and h > 1 and pixels_of(low, act) is None and low.redeclare((c, 1, h)):
-        low.last.update(low.tensors)
-        if pixels_of(low, act) is None:
-            low.redeclare((h, w, c))
-            low.last.clear()
+    declared = w == 1 and h > 1 and pixels_of(low, act) is None and _declared_last(low, act, (c, 1, h))
+    if declared and pixels_of(low, act) is None:
+        low.redeclare((h, w, c))
+        low.last.clear()
+
+
+def _declared_last(low: Lowering, act: Act, shape: Shape) -> bool:
+    """Whether the input gets this shape, (h, w, c), and its own order for it, since no layer has read it yet.
+
+    A map that a layer made may have as many rows as channels: its shape alone does not say that it is not.
+    """
+    norms = [low.layers[node.layer or ""] for node in low.nodes if node.op == NORM]
+    by_channel = any(np.ptp(v) for norm in norms for v in (norm.weight, norm.bias))
+    untouched = not low.last and low.is_input(act) and len(norms) == len(low.nodes)
+    if by_channel or not untouched or not low.redeclare(shape):
+        return False
+    low.last.update(low.tensors)
+    return True
 
 
 def as_map(low: Lowering, act: Act) -> Act:
@@ -105,8 +118,8 @@ def as_map(low: Lowering, act: Act) -> Act:
         return act
     _, c, h, w = (*act.dims, 1)[:4]
     natural = np.arange(h * w * c).reshape(h, w, c).transpose(2, 0, 1).ravel()
-    if not low.last and np.array_equal(act.order.ravel(), natural) and low.redeclare((h, w, c)):
-        low.last.update(low.tensors)
+    if np.array_equal(act.order.ravel(), natural):
+        _declared_last(low, act, (h, w, c))
     same = low.shape(act) == (h, w, c) and np.array_equal(places(low, act).ravel(), natural)
     return whole(low, act) if same else act
 

@@ -171,7 +171,8 @@ def layer_norm(low: Lowering, call: Call, natural: Natural) -> Act:
 def by_channels(low: Lowering, call: Call, natural: Natural) -> Any:
     """A norm of channels, the second dimension of a view; in whatever order pixels lie."""
     x = settled(low, call, call.x)
-    if len(x.dims) < 2 or pixels_of(low, viewed(x, np.moveaxis(numbers(low, x), 1, -1))) is None:
+    apart = "group" in call.op and x.dims[0] != low.batch
+    if len(x.dims) < 2 or apart or pixels_of(low, viewed(x, np.moveaxis(numbers(low, x), 1, -1))) is None:
         return as_image(low, call, natural)
     return again(low, natural(low, replace(call, args={**call.args, "input": whole(low, x)})), x)
 
