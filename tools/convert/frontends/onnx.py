@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from microtrain.base.errors import short
+from microtrain.base.shapes import by
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Homes, LayerError, Lowering, Param
 from microtrain.convert.nearest import ONE_INPUT, unsupported
@@ -46,15 +47,27 @@ LABELS = (  # behind the logits
     *("ArgMax", "TopK", "ZipMap", "ArrayFeatureExtractor", "LabelEncoder", "Binarizer"),
 )
 LEARNED = "ai.onnx.ml"  # the domain of scikit-learn's own operators
-BESIDE_LABELS = ("Sub", "Concat", "Reshape")  # of probabilities
+BESIDE_LABELS, OTHER_CLASS = ("Reshape",), "Sub"  # of probabilities
 LAYERS = (*WEIGHTED, "Mul", "Add")  # behind which probabilities are no label
+ADDS_AXES = "Unsqueeze"
 TOKENS = ("Reshape", "Squeeze", "MatMul")  # what is turned for these is no image in NHWC
 IN_FRONT = (  # of the Transpose of an input, which they leave an image of the same order
     *("QuantizeLinear", "DequantizeLinear", "Cast", "Identity", "Add", "Sub", "Mul", "Div", "Pad", "Slice"),
 )
+PLACES = ("Slice", "Gather", "Transpose", "Concat", "Split", "Pad", "Tile")  # which take numbers by these
 MOVES = (  # numbers to other places
-    *("Slice", "Gather", "Transpose", "Reshape", "Concat", "Split", "Pad", "Tile", "Flatten", "Squeeze"),
-    *("Unsqueeze", "Resize", "MaxPool", "AveragePool", "Softmax", "LogSoftmax"),
+    *PLACES,
+    *(
+        "Reshape",
+        "Flatten",
+        "Squeeze",
+        "Unsqueeze",
+        "Resize",
+        "MaxPool",
+        "AveragePool",
+        "Softmax",
+        "LogSoftmax",
+    ),
 )
 PLAIN = "take the model as it was exported, in ONNX's own operators, before a runtime optimised it"
 OF_SCIKIT_LEARN = (
@@ -196,8 +209,11 @@ class _Walk(Walker):
         self._input(self.file.inputs[0], input_shape)
         whole = in_pieces(self.file)
         self.env |= {name: Param(name, value) for name, value in whole.constants.items()}
+        needed = set(self.file.outputs)
+        for step in reversed(self.file.steps):
+            needed |= set(step.inputs) if needed & set(step.outputs) else set()
         for step in self.file.steps:
-            if not whole.inside & set(step.outputs):
+            if needed & set(step.outputs) and not whole.inside & set(step.outputs):
                 self._step(whole.steps.get(step.outputs[0], step) if step.outputs else step)
         weights = [
             v.shape for s in self.file.steps if s.op in WEIGHTED and (v := self._weight_of(s)) is not None
@@ -213,6 +229,7 @@ class _Walk(Walker):
     def _input(self, name: str, input_shape: tuple[int, ...] | None) -> None:
         """Declare the input. One that is turned first of all is declared as what it is turned into."""
         sizes = self.file.sizes.get(name, ())
+        self._check_batch(name, sizes)
         dims = [1, *(d if d is not None else 0 for d in sizes[1:])]
         if 0 in dims and input_shape:
             dims = [1, *input_shape][: len(dims)]
@@ -239,6 +256,20 @@ class _Walk(Walker):
             self.env[name] = entry = self.low.input(tuple(dims))
         if name in self.file.bytes and "DequantizeLinear" not in straight:
             self.low.give(entry, 1.0, -128)
+
+    def _check_batch(self, name: str, sizes: Sequence[int | None]) -> None:
+        """ConvertError for an input of one sample alone, whose first axis is no batch."""
+        readers = [s for s in self.file.steps if name in s.inputs]
+        added = [
+            self.file.constants.get(s.inputs[1]) for s in readers if s.op == ADDS_AXES and len(s.inputs) > 1
+        ]
+        first = bool(added) and all(axes is not None and 0 in axes for axes in added)
+        if sizes and sizes[0] != 1 and (len(sizes) == 1 or (first and len(added) == len(readers))):
+            given = by([d or 0 for d in sizes])
+            raise ConvertError(
+                f"{self.file.name} takes an input of {given}, without an axis for the batch; export it with "
+                f"one, 1x{given}"
+            )
 
     def _step(self, step: Step) -> None:
         """Append one node; one that is not supported gets a stand-in, if the shape of its result is known."""
@@ -300,11 +331,15 @@ class _Walk(Walker):
 
     def _expand(self, step: Step) -> None:
         """Make what stands many times, where a step reads it otherwise than in a product or a sum; and a
-        square, of which a step takes numbers by their places."""
+        square of which a step takes numbers by their places. A map that was flattened with its channels last
+        is seen in that order by what takes some of it."""
         for name in step.inputs if step.op not in ("Mul", "Add", "Sub", "Div") else ():
             if isinstance(value := self.env.get(name), Expanded):
                 self.env[name] = made(self.low, Call("expand", step.name, False, {}), value)
-        for name in step.inputs if step.op in MOVES else ():
+        for name in step.inputs if step.op in PLACES else ():
+            if tokens.is_flat(self, value := self.env.get(name)):
+                self.env[name] = tokens.seen(self, step, value)
+        for name in step.inputs if step.op in (*MOVES, *WEIGHTED) else ():
             if isinstance(value := self.env.get(name), Piece) and value == Piece(value.of, squared=True):
                 act = squared(self.low, Call("square", step.name, False, {}), value)
                 self.env[name] = Turned(act) if value.last else act
@@ -329,7 +364,18 @@ class _Walk(Walker):
         """
         if step.op in LABELS:
             return step.domain != LEARNED or not self.goes_on(step, WEIGHTED)
-        return step.op in BESIDE_LABELS and self._is_end(step, values)
+        if not self._is_end(step, values):
+            return False
+        return step.op in BESIDE_LABELS or self._is_other_class(step, values)
+
+    def _is_other_class(self, step: Step, values: Sequence[Value]) -> bool:
+        """Whether a step makes 1 - p, which then stands before p: of scikit-learn's two classes the other."""
+        one = values[0] if len(values) == 2 else None
+        if step.op != OTHER_CLASS or not isinstance(one, Param) or not (one.value == 1).all():
+            return False
+        readers = [s for s in self.file.steps if step.outputs[0] in s.inputs]
+        both = (step.outputs[0], step.inputs[1])
+        return step.outputs[0] not in self.file.outputs and all(s.inputs == both for s in readers)
 
     def _is_end(self, step: Step, values: Sequence[Value]) -> bool:
         """Whether a step reads the probabilities of a network, which scikit-learn's models go on with.

@@ -40,7 +40,10 @@ def _constant(step: Step, arrays: Sequence[Array]) -> np.ndarray:
     found = constant_of(step)
     if found is not None:
         return found
-    raise ConvertError(f"layer {step.name}: a constant without a number")
+    raise ConvertError(
+        f"layer {step.name}: a constant of texts or in a sparse form is not supported; write its "
+        "numbers, as value"
+    )
 
 
 def _filled(step: Step, arrays: Sequence[Array]) -> np.ndarray:
@@ -52,12 +55,14 @@ def _filled(step: Step, arrays: Sequence[Array]) -> np.ndarray:
 
 
 def _slice(step: Step, arrays: Sequence[Array]) -> np.ndarray:
-    x, starts, ends, *rest = _all(step, arrays)
-    axes = np.ravel(rest[0]) if rest else range(len(np.ravel(starts)))
-    steps = np.ravel(rest[1]) if len(rest) > 1 else [1] * len(np.ravel(starts))
+    x, starts, ends = _all(step, arrays[:3])
+    axes, steps = (*arrays[3:], None, None)[:2]
+    axes = np.arange(starts.size) if axes is None else np.ravel(axes)
+    steps = np.ones(starts.size, int) if steps is None else np.ravel(steps)
     index = [slice(None)] * x.ndim
     for axis, start, end, each in zip(axes, np.ravel(starts), np.ravel(ends), steps, strict=True):
-        index[int(axis)] = slice(int(start), int(end), int(each))
+        behind = int(end) if each > 0 or end >= -x.shape[int(axis)] else None  # before the first
+        index[int(axis)] = slice(int(start), behind, int(each))
     return np.asarray(x[tuple(index)])
 
 
@@ -77,7 +82,8 @@ def _cast(step: Step, arrays: Sequence[Array]) -> np.ndarray:
 
 def _reshape(step: Step, arrays: Sequence[Array]) -> np.ndarray:
     x, shape = _all(step, arrays)
-    return x.reshape([int(d) for d in np.ravel(shape)])
+    kept = dict(enumerate(x.shape)) if not step.attributes.get("allowzero") else {}
+    return x.reshape([kept.get(i, 0) if d == 0 else int(d) for i, d in enumerate(np.ravel(shape))])
 
 
 def _expanded(arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -146,6 +152,8 @@ def _over(function: Callable[..., np.ndarray]) -> Callable[[Step, Sequence[Array
 
     def run(step: Step, arrays: Sequence[Array]) -> np.ndarray:
         axes, keep = _axes(step, arrays) or None, bool(step.attributes.get("keepdims", 1))
+        if axes is None and step.attributes.get("noop_with_empty_axes"):
+            axes = ()
         return np.asarray(function(_all(step, arrays)[0], axis=axes, keepdims=keep))
 
     return run
@@ -189,7 +197,7 @@ EACH: dict[str, Callable[..., np.ndarray]] = {
     "Relu": lambda x: np.maximum(x, 0),
     "Not": np.logical_not, "Sqrt": np.sqrt, "Pow": np.power,
     "And": np.logical_and, "Or": np.logical_or, "Less": np.less, "LessOrEqual": np.less_equal,
-    "Greater": np.greater, "GreaterOrEqual": np.greater_equal, "Equal": np.equal, "Mod": np.mod,
+    "Greater": np.greater, "GreaterOrEqual": np.greater_equal, "Equal": np.equal,
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Where": np.where,
     "Min": lambda *arrays: reduce(np.minimum, arrays), "Max": lambda *arrays: reduce(np.maximum, arrays),
     "Sum": lambda *arrays: reduce(np.add, arrays),
@@ -221,17 +229,14 @@ FOLDS: dict[str, Callable[[Step, Sequence[Array]], np.ndarray]] = {
     "Resize": _resize,
     "Clip": _clip,
     "BatchNormalization": _normed,
-    "CumSum": lambda step, arrays: np.cumsum(_all(step, arrays)[0], int(np.ravel(_all(step, arrays)[1])[0])),
+    "CumSum": lambda step, arrays: _summed(step, *_all(step, arrays)),
+    "Mod": lambda step, arrays: (np.fmod if step.attributes.get("fmod") else np.mod)(*_all(step, arrays)),
     "Flatten": lambda step, arrays: _flat(_all(step, arrays)[0], step.attributes.get("axis", 1)),
     "ReduceMean": _over(np.mean),
     "ReduceSum": _over(np.sum),
     "ReduceMax": _over(np.max),
     "ReduceMin": _over(np.min),
-    "Div": lambda step, arrays: (
-        np.floor_divide(*_all(step, arrays))
-        if _all(step, arrays)[0].dtype.kind in "iu"
-        else np.divide(*_all(step, arrays))
-    ),
+    "Div": lambda step, arrays: _quotient(*_all(step, arrays)),
     "ReduceProd": _over(np.prod),
     "ReduceL1": _over(lambda x, **about: np.abs(x).sum(**about)),
     "ReduceL2": _over(lambda x, **about: np.sqrt(np.square(x).sum(**about))),
@@ -251,8 +256,22 @@ def _gathered(step: Step, x: np.ndarray, places: np.ndarray) -> np.ndarray:
     return np.asarray(np.take(x, places[:, 0], axis) if of_one else x[tuple(np.moveaxis(places, -1, 0))])
 
 
+def _summed(step: Step, x: np.ndarray, axis: np.ndarray) -> np.ndarray:
+    """CumSum: sums of all before, each with its own or without; from the end where it is reversed."""
+    at, back = int(np.ravel(axis)[0]), bool(step.attributes.get("reverse"))
+    turned = np.flip(x, at) if back else x
+    made = np.cumsum(turned, at, dtype=x.dtype) - (turned if step.attributes.get("exclusive") else 0)
+    return np.asarray(np.flip(made, at) if back else made, x.dtype)
+
+
+def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Of whole numbers without its fraction, toward 0."""
+    return np.asarray((a - np.fmod(a, b)) // b if a.dtype.kind in "iu" else np.divide(a, b))
+
+
 def _flat(x: np.ndarray, axis: int) -> np.ndarray:
-    return x.reshape(math.prod(x.shape[: axis % (x.ndim + 1)]), -1)
+    axis += x.ndim if axis < 0 else 0
+    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 
 def _bounded(step: Step, numbers: float) -> None:
@@ -263,7 +282,7 @@ def _bounded(step: Step, numbers: float) -> None:
 def folded(step: Step, arrays: Sequence[Array]) -> np.ndarray:
     """What a step makes of constants; inputs that were left out are None."""
     shapes = [a.shape for a in arrays if a is not None]
-    if step.op in EACH or step.op == "Div":
+    if step.op in EACH or step.op in ("Div", "Mod"):
         _bounded(step, float(math.prod(np.broadcast_shapes(*shapes))))
     with np.errstate(all="ignore"):
         return np.asarray(FOLDS[step.op](step, arrays))

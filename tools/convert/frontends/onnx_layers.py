@@ -21,7 +21,7 @@ from microtrain.convert.ops.tokens import numbers, viewed
 
 from .aten import lower
 from .onnx_file import Step
-from .onnx_tokens import as_seen, is_map, is_whole, of_tokens, product, seen
+from .onnx_tokens import as_seen, is_flat, is_map, is_whole, of_tokens, product, seen
 from .onnx_values import (
     Quantized,
     Turned,
@@ -30,6 +30,7 @@ from .onnx_values import (
     as_last,
     axis_map,
     channelwise,
+    in_file,
     named,
     one_a_channel,
     two,
@@ -108,10 +109,13 @@ def gemm(walk: Walker, step: Step) -> Value:
     straight, alpha, beta = (walk.at(step, k, d) for k, d in (("transB", 0), ("alpha", 1.0), ("beta", 1.0)))
     values = weight.value if straight else weight.value.T
     offset = None
-    if bias is not None:
+    if bias is not None and beta:
         offset = named(walk, step, bias, "bias")
-        offset = Param(offset.name, np.float32(beta) * np.ravel(offset.value))
-        offset = walk.at_home(step, 2, offset, bias, lambda b: b / beta)
+        alike = offset.value.size == 1 < len(values)  # one number for all: no bias that learns
+        numbers = np.full(len(values), offset.value) if alike else np.ravel(offset.value)
+        offset = Param(offset.name, np.float32(beta) * numbers, computed=alike)
+        if not alike:
+            offset = walk.at_home(step, 2, offset, bias, lambda b: b / beta)
 
     def back(w: np.ndarray) -> np.ndarray:
         return np.asarray(w if straight else w.T) / float(alpha)
@@ -123,8 +127,21 @@ def matmul(walk: Walker, step: Step) -> Value:
     given = walk.value(step.inputs[1])
     if not isinstance(given, Param):
         return product(walk, step)
-    weight = named(walk, step, given, "weight")
-    return linear(walk, step, given, Param(weight.name, weight.value.T), None, lambda w: w.T)
+    weight, shape = named(walk, step, given, "weight"), given.value.shape
+    if (
+        len(shape) > 2
+        and set(shape[:-2]) == {1}
+        and len(shape) <= len(in_file(walk.value(step.inputs[0])) or ())
+    ):
+        weight = Param(weight.name, weight.value.reshape(shape[-2:]))
+    return linear(
+        walk,
+        step,
+        given,
+        Param(weight.name, weight.value.T),
+        None,
+        lambda w: w.T.reshape(*shape[:-2], *w.T.shape),
+    )
 
 
 def linear(
@@ -145,7 +162,8 @@ def linear(
     x = walk.act(step)
     if weight.value.ndim != 2:
         raise ConvertError(
-            f"layer {step.name}: weights of shape {list(weight.value.shape)}; two are supported"
+            f"layer {step.name}: weights of shape {list(weight.value.shape)} are not supported; the nearest "
+            "that is: a matrix, of two axes"
         )
     h, w, c = walk.low.shape(x)
     series = len(x.dims) == 2 and x.dims[0] > walk.low.batch == 1 and not of_tokens(walk, (x,))
@@ -178,6 +196,7 @@ def arithmetic(walk: Walker, step: Step) -> Value:
         for x, y in ((a, b), (b, a))
     )
     tokens = tokens or any(one_a_token(x, y) or in_two_orders(walk, x, y) for x, y in ((a, b), (b, a)))
+    tokens = tokens or any(is_flat(walk, x) and not _in_any_order(walk, y) for x, y in ((a, b), (b, a)))
     if tokens:
         a, b = (seen(walk, step, value) for value in (a, b))
     a, b = _factors(walk, a, b), _factors(walk, b, a)
@@ -192,7 +211,25 @@ def arithmetic(walk: Walker, step: Step) -> Value:
     rows = as_rows(walk, sides)
     made = walk.call(step, step.op.lower(), self=rows[0], other=rows[1])
     made = replace(made, dims=(*made.dims[:2], made.dims[3])) if rows != sides else made
-    return Turned(made) if turned else made
+    return spread_alike(walk, step, Turned(made) if turned else made)
+
+
+def spread_alike(walk: Walker, step: Step, made: Value) -> Value:
+    """A result, if it has the dimensions that ONNX makes of those that a step reads: their last axes belong
+    together, so that of [1, c, 1] and [1, c, 1, 1] there are c * c numbers."""
+    values = [walk.value(name) for name in step.inputs]
+    dims = [v.value.shape if isinstance(v, Param) else in_file(v) for v in values]
+    shape = in_file(made)
+    if shape is None or walk.low.batch != 1 or any(d is None for d in dims):
+        return made
+    wanted = np.broadcast_shapes(*(d for d in dims if d is not None))
+    if math.prod(wanted) != math.prod(shape):
+        given = " and ".join(str(list(d)) for d in dims if d is not None)
+        raise ConvertError(
+            f"layer {step.name}: {step.op} of {given}, whose last axes belong together in ONNX and make "
+            f"{list(wanted)}, is not supported; the nearest that is: of tensors of as many axes"
+        )
+    return made
 
 
 def one_a_token(value: Value, other: Value) -> bool:
@@ -209,6 +246,11 @@ def in_two_orders(walk: Walker, value: Value, other: Value) -> bool:
     return len(other.act.dims) > 2 and math.prod(walk.low.shape(value)[:2]) > 1
 
 
+def _in_any_order(walk: Walker, other: Value) -> bool:
+    """Whether what stands beside a flattened map is alike in its order and in PyTorch's."""
+    return is_flat(walk, other) or (isinstance(other, Param) and other.value.size == 1)
+
+
 SEVERAL = {"Sum": "add", "Mean": "add", "Max": "maximum", "Min": "minimum"}
 
 
@@ -223,7 +265,7 @@ def of_several(walk: Walker, step: Step) -> Value:
         made = walk.call(step, SEVERAL[step.op], self=made, other=other)
     if step.op == "Mean" and len(acts) > 1:
         made = walk.call(step, "mul", self=made, other=1.0 / len(acts))
-    return walk.like(step, made)
+    return spread_alike(walk, step, walk.like(step, made))
 
 
 def as_rows(walk: Walker, values: list[Any]) -> list[Any]:
@@ -287,7 +329,8 @@ def response(walk: Walker, step: Step) -> Value:
     """LRN. Of an even number of channels more stand behind than before; in PyTorch it is the other way."""
     about = {"alpha": walk.at(step, "alpha", 1e-4), "beta": walk.at(step, "beta", 0.75)}
     size, shift = walk.at(step, "size", 1), walk.at(step, "bias", 1.0)
-    return walk.unary(step, "local_response_norm", size=size, before=(size - 1) // 2, k=shift, **about)
+    x, before = as_seen(walk, step), (size - 1) // 2
+    return walk.made(step, "local_response_norm", self=x, size=size, before=before, k=shift, **about)
 
 
 def averages(walk: Walker, step: Step) -> Value:
@@ -329,6 +372,8 @@ def reduced(walk: Walker, step: Step) -> Value:
         x, value = seen(walk, step, value), None
     rank = len(x.dims)
     over = walk.numbers(step, 1, "axes") if not step.op.startswith("Global") else list(range(2, rank))
+    if not over and walk.at(step, "noop_with_empty_axes", 0):
+        return walk.value(step.inputs[0])
     over = [a % rank for a in over or range(rank)]
     turned = isinstance(value, Turned)
     if turned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from microtrain.convert.ops.squares_aten import Piece
 
 from .onnx_file import Step
 from .onnx_tokens import as_seen, is_whole, seen
-from .onnx_values import Turned, Value, Walker, axis_map, named
+from .onnx_values import Turned, Value, Walker, as_last, axis_map, named
 
 
 def batch(walk: Walker, step: Step) -> Value:
@@ -41,7 +42,7 @@ def group(walk: Walker, step: Step) -> Value:
     """Up to opset 20 its scale and bias are one a group."""
     params, groups = _params(walk, step, ("weight", "bias")), int(walk.at(step, "num_groups", 1))
     x = as_seen(walk, step)
-    c = walk.low.shape(x)[2]
+    c = x.dims[1] if len(x.dims) > 1 else 1
     if groups > 0 and params["weight"].value.size == groups != c and not _is_plain(params):
         raise ConvertError(
             f"layer {step.name}: a group norm with a scale for each group is not supported; the nearest that "
@@ -55,19 +56,35 @@ def group(walk: Walker, step: Step) -> Value:
 def layer(walk: Walker, step: Step) -> Value:
     """Over all but the batch; over the channels of each place, where they come last."""
     value, x = walk.value(step.inputs[0]), walk.act(step)
-    params = _params(walk, step, ("weight", "bias"))
-    rank = len(x.dims)
+    rank, turned = len(x.dims), isinstance(value, Turned)
     axis = int(walk.at(step, "axis", -1)) % rank
     eps = walk.at(step, "epsilon", 1e-5)
+    over = (as_last(x.dims) if turned else x.dims)[axis:]
+    params = {kind: _spread(p, over) for kind, p in _params(walk, step, ("weight", "bias")).items()}
     if axis == rank - 1 and (
-        (isinstance(value, Turned) and rank > 2)
-        or (rank == 2 and x.order is None and walk.low.tensors[x.tensor].pixels == 1)
+        (turned and rank > 2) or (rank == 2 and x.order is None and walk.low.tensors[x.tensor].pixels == 1)
     ):
         args = {"input": x, **params, "eps": eps}
         return walk.like(step, normalised(walk.low, Call("layer_norm", step.name, True, args), 1, apart=True))
-    over = list(x.dims[axis:])
-    made = walk.call(step, "layer_norm", input=x, normalized_shape=over, **params, eps=eps)
-    return walk.like(step, made)
+    if turned and math.prod(over) == math.prod(x.dims[1:]):  # of all: what stands where does not matter
+        h, w, c = walk.low.shape(x)
+        for kind, p in params.items():
+            params[kind] = replace(p, value=p.value.reshape(h, w, c).transpose(2, 0, 1))
+        over = x.dims[1:]
+    elif turned:
+        x, turned = as_seen(walk, step), False
+    made = walk.call(step, "layer_norm", input=x, normalized_shape=list(over), **params, eps=eps)
+    return Turned(made) if turned else made
+
+
+def _spread(param: Param, over: Sequence[int]) -> Param:
+    """A constant beside the axes that a norm is over, as one number for each place of them."""
+    shape = tuple(over)
+    if param.value.shape == shape or math.prod(np.broadcast_shapes(param.value.shape, shape)) != math.prod(
+        over
+    ):
+        return param
+    return replace(param, value=np.broadcast_to(param.value, shape), computed=True)
 
 
 def _params(walk: Walker, step: Step, kinds: Sequence[str]) -> dict[str, Param]:

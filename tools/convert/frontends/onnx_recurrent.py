@@ -72,10 +72,16 @@ def _check(walk: Walker, step: Step, call: Call) -> None:
         )
     if not isinstance(walk.value(step.inputs[0]), Act) and not hasattr(walk.value(step.inputs[0]), "act"):
         raise call.error(f"{step.op} works on a constant; only ops on activations are supported")
-    lengths = walk.optional(step, LENGTHS)
+    lengths, time = walk.optional(step, LENGTHS), 1 if walk.at(step, "layout", 0) else 0
     if lengths is not None and not isinstance(lengths, Param):
         raise call.error(
             f"{step.op} of sequences whose lengths are computed is not supported; leave them out"
+        )
+    moments = seen(walk, step, walk.value(step.inputs[0])).dims[time]
+    if isinstance(lengths, Param) and (lengths.value < moments).any():
+        raise call.error(
+            f"{step.op} of sequences shorter than the {moments} moments of its input is not supported; the "
+            "nearest that is: a Slice of these moments before it"
         )
     check_start(call, [walk.optional(step, place) for place in (START, CELL_START)])
 

@@ -23,6 +23,11 @@ COMPARISONS = {"Greater": "gt", "GreaterOrEqual": "ge", "Less": "lt", "LessOrEqu
 
 def clip(walk: Walker, step: Step) -> Value:
     limits = [walk.optional(step, i) for i in (1, 2)]
+    if any(isinstance(v, Act | Turned) for v in limits):
+        raise ConvertError(
+            f"layer {step.name}: Clip by limits that are computed of the input is not supported; the nearest "
+            "that is: constants, or Min and Max of two maps"
+        )
     least, most = (float(np.ravel(v.value)[0]) if isinstance(v, Param) else None for v in limits)
     return walk.unary(step, "clamp", min=least, max=most)
 

@@ -17,11 +17,12 @@ from microtrain.convert.ops.attention_aten import Scores
 from microtrain.convert.ops.pool_aten import of_rows
 from microtrain.convert.ops.resample_aten import WAYS
 from microtrain.convert.ops.stack_aten import Stacked, of_stacked
+from microtrain.convert.ops.token_images_aten import is_row
 from microtrain.convert.ops.tokens import places, turnable, view_of, whole
 from microtrain.convert.ops.upsample_aten import ROUNDINGS, of_onnx
 
 from .onnx_file import Step
-from .onnx_tokens import as_seen, of_tokens, seen
+from .onnx_tokens import as_seen, has_places, of_tokens, seen
 from .onnx_values import (
     Parts,
     Turned,
@@ -43,7 +44,9 @@ def view(walk: Walker, step: Step) -> Value:
     dims = as_last(x.dims) if turned else x.dims
     new = new_dims(walk, step, dims)
     if math.prod(new) != math.prod(dims):
-        raise ConvertError(f"layer {step.name}: cannot view {list(dims)} as {list(new)}")
+        batch = (walk.file.sizes.get(walk.file.inputs[0]) or (1,))[0]
+        many = f"; the file is for batches of {batch}: export it for one sample" if (batch or 1) > 1 else ""
+        raise ConvertError(f"layer {step.name}: cannot view {list(dims)} as {list(new)}{many}")
     if (
         x.pad is not None
         and turned
@@ -52,10 +55,11 @@ def view(walk: Walker, step: Step) -> Value:
         return Turned(row)
     if x.pad is not None and not turned:
         return _row(walk, x, new) or walk.made(step, "view", self=x, size=list(new))
-    flat = len([d for d in new[1:] if d != 1]) <= 1
-    if (turned and not flat) or of_tokens(walk, (x,)):
+    vector = len([d for d in new if d != 1]) <= 1
+    straight = vector and (len(new) < 3 or not has_places(walk, x))
+    if (turned and not straight) or of_tokens(walk, (x,)):
         return walk.made(step, "view", self=seen(walk, step, value), size=list(new))
-    if x.tensor == "input" and not walk.low.nodes and not turned and _is_input(walk, step, x, len(new)):
+    if not turned and _is_input(walk, step, x, len(new)):
         given = walk.low.tensors["input"].given
         made = walk.low.input((1, *new[1:]))
         if given:
@@ -63,7 +67,7 @@ def view(walk: Walker, step: Step) -> Value:
         return made
     whole = None if turned else blocks_aten.joined(walk.low, Call("view", step.name, True, {}), x, new)
     made = whole or replace(x, dims=new)
-    return Turned(made) if turned and len([d for d in x.dims[2:] if d != 1]) else made
+    return Turned(made) if turned and has_places(walk, x) else made
 
 
 def _row(walk: Walker, x: Act, new: tuple[int, ...]) -> Act | None:
@@ -77,6 +81,8 @@ def _row(walk: Walker, x: Act, new: tuple[int, ...]) -> Act | None:
 
 def _is_input(walk: Walker, step: Step, x: Act, rank: int) -> bool:
     """Whether a view of the input is what the network reads: an image, or a series that is convolved."""
+    if x.tensor != "input" or walk.low.nodes or isinstance(walk.env[walk.file.inputs[0]], Turned):
+        return False
     readers = [s.op for s in walk.file.steps if step.outputs[0] in s.inputs]
     return rank == 4 or (rank == 3 and (len(x.dims) != 4 or "Conv" in readers))
 
@@ -85,7 +91,8 @@ def new_dims(walk: Walker, step: Step, dims: Sequence[int]) -> tuple[int, ...]:
     """Dimensions behind a step that only changes the shape."""
     rank = len(dims)
     if step.op == "Flatten":
-        axis = walk.at(step, "axis", 1) % (rank + 1)
+        axis = walk.at(step, "axis", 1)
+        axis += rank if axis < 0 else 0
         return (math.prod(dims[:axis]), math.prod(dims[axis:]))
     axes = walk.numbers(step, 1, "axes")
     if step.op == "Squeeze":
@@ -117,11 +124,19 @@ def transpose(walk: Walker, step: Step) -> Value:
     if isinstance(value, Act) and x.order is None and len([d for d in x.dims if d != 1]) < 2:
         return replace(x, dims=tuple(x.dims[axis] for axis in perm))  # a vector: its numbers stay in order
     vector = walk.low.shape(x) == (1, 1, math.prod(x.dims))  # whose views have no channels to turn
-    if isinstance(value, Act) and perm == channels_last(rank) and not vector and not of_tokens(walk, (x,)):
+    if isinstance(value, Act) and perm == channels_last(rank) and not vector and _is_map(walk, x):
         return Turned(x)
     if isinstance(value, Act) and rank > 4:
         return walk.unary(step, "permute", dims=perm)
     return walk.made(step, "permute", self=seen(walk, step, value), dims=perm)
+
+
+def _is_map(walk: Walker, x: Act) -> bool:
+    """Whether the second axis of a view is the channels of its map, and the others are its places."""
+    h, w, c = walk.low.shape(x)
+    plain = x.half or walk.low.is_stand_in(x) or is_row(walk.low, x)
+    whole = x.dims[:2] == (walk.low.batch, c) and (len(x.dims) == 3 or x.dims[2:] == (h, w))
+    return (plain or whole) and not of_tokens(walk, (x,))
 
 
 def pad(walk: Walker, step: Step) -> Value:

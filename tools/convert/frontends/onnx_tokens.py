@@ -27,8 +27,10 @@ def seen(walk: Walker, step: Step, value: Value) -> Any:
         return value
     call = Call(step.op.lower(), step.name, True, {"self": value.act})
     act = turnable(walk.low, call, settled(walk.low, call).x)
-    rank = len(act.dims)
-    axes = channels_last(rank) if rank > 2 else list(range(rank))
+    if is_flat(walk, value):
+        h, w, c = walk.low.shape(act)
+        return viewed(act, np.arange(h * w * c).reshape(c, h, w).transpose(1, 2, 0).reshape(act.dims))
+    axes = channels_last(len(act.dims)) if len(act.dims) > 2 else list(range(len(act.dims)))
     return viewed(act, numbers(walk.low, act).transpose(axes))
 
 
@@ -38,11 +40,20 @@ def as_seen(walk: Walker, step: Step) -> Act:
     return x if isinstance(x, Act) else walk.act(step)
 
 
+def is_flat(walk: Walker, value: Value) -> bool:
+    """Whether a value is a map that was flattened with its channels last: a vector in another order."""
+    return isinstance(value, Turned) and len(value.act.dims) < 3 and has_places(walk, value.act)
+
+
+def has_places(walk: Walker, act: Act) -> bool:
+    """Whether the map behind a view has more than one place."""
+    h, w, _ = walk.low.shape(act)
+    return h * w > 1
+
+
 def is_map(walk: Walker, value: Value) -> bool:
     """Whether a turned value has places to tell apart."""
-    return (
-        isinstance(value, Turned) and len(value.act.dims) > 2 and np.prod(walk.low.shape(value.act)[:2]) > 1
-    )
+    return isinstance(value, Turned) and len(value.act.dims) > 2 and has_places(walk, value.act)
 
 
 def is_whole(walk: Walker, value: Turned) -> bool:
@@ -79,6 +90,11 @@ def softmax(walk: Walker, step: Step) -> Value:
     if isinstance(value, Scores):
         return walk.made(step, "softmax", self=value, dim=walk.at(step, "axis", -1))
     x, axis = walk.act(step), walk.at(step, "axis", -1)
+    if len(x.dims) > 1 and axis % len(x.dims) == 0:
+        raise ConvertError(
+            f"layer {step.name}: {step.op} over the batch is not supported; the nearest that is: over the "
+            "classes, axis=-1"
+        )
     axis = axis_map(len(x.dims))[axis % len(x.dims)] if isinstance(value, Turned) else axis
     return walk.like(step, walk.call(step, op, self=x, dim=axis))
 

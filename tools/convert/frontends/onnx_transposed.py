@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
 
@@ -74,14 +75,15 @@ def _sides(walk: Walker, step: Step, x: Act, kernel: tuple[int, ...]) -> list[Si
         raise ConvertError(f"layer {step.name}: pads of {len(pads)} numbers; {2 * rank} belong there")
     strides, spread = (two(walk.at(step, key, [1] * rank)) for key in ("strides", "dilations"))
     wanted = walk.at(step, "output_shape", [])[-rank:]
-    if not wanted and auto.startswith("SAME"):
-        wanted = [size * stride for size, stride in zip(x.dims[2:], strides, strict=False)]
+    least = -math.inf
+    if not wanted and auto.startswith("SAME"):  # never more than the windows reach
+        wanted, least = [size * stride for size, stride in zip(x.dims[2:], strides, strict=False)], 0
     found = []
     for i, k in enumerate(kernel):
         before, behind = (pads[i], pads[i + rank]) if i < rank else (0, 0)
         if i < len(wanted):
             total = strides[i] * (x.dims[2 + i] - 1) + more[i] + (k - 1) * spread[i] + 1 - wanted[i]
-            before, behind = _halves(step, total, auto == "SAME_UPPER")
+            before, behind = _halves(step, int(max(total, least)), auto == "SAME_UPPER")
         found.append((before, behind - more[i]))
     return found
 

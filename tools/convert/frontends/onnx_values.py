@@ -190,6 +190,13 @@ def as_last(dims: Sequence[int]) -> tuple[int, ...]:
     return tuple(dims[i] for i in channels_last(len(dims))) if len(dims) > 2 else tuple(dims)
 
 
+def in_file(value: Value) -> tuple[int, ...] | None:
+    """The dimensions that an activation has in the file; None of anything else."""
+    if isinstance(value, Turned):
+        return as_last(value.act.dims)
+    return value.dims if isinstance(value, Act) else None
+
+
 def two(sizes: Sequence[int]) -> list[int]:
     """Sizes of one or two axes as height and width; a series has the width 1."""
     return [*[int(s) for s in sizes], 1, 1][:2]
@@ -204,6 +211,8 @@ def one_a_channel(value: Param, other: Value) -> bool:
         return value.value.size == max(value.value.shape, default=1)
     dims = other.act.dims if isinstance(other, Turned) else other.dims
     channels = 1 if len(dims) > 2 and isinstance(other, Act) else len(dims) - 1
+    if len(dims) == 2 and dims[0] > 1:  # a table, whose columns need not be channels
+        return value.value.size == 1
     missing = len(dims) - value.value.ndim
     return all(n == 1 or i + missing == channels for i, n in enumerate(value.value.shape))
 

@@ -10,7 +10,18 @@ import numpy as np
 
 from microtrain.convert.lowering import Act, Call, Lowering
 
-from .resample_aten import ALIGNED, HALF_PIXEL, chosen, factors_of, fits, sampled, source, wanted
+from .resample_aten import (
+    ALIGNED,
+    ASYMMETRIC,
+    HALF_PIXEL,
+    PYTORCH,
+    chosen,
+    factors_of,
+    fits,
+    sampled,
+    source,
+    wanted,
+)
 from .table import Aten
 
 UPSAMPLE = "upsample"
@@ -71,11 +82,15 @@ def _step(inputs: int, outputs: int, factor: float | None) -> np.float32:
 
 
 def of_onnx(way: str, rounding: str) -> Places:
-    """ONNX: where the places lie, and how that becomes a pixel."""
+    """ONNX: where the places lie, and how that becomes a pixel; in the float32 of ONNX Runtime."""
 
     def places(inputs: int, outputs: int, factor: float | None) -> list[int]:
-        marks = [source(i, inputs, outputs, way, factor) for i in range(outputs)]
-        return [min(max(ROUNDINGS[rounding](mark), 0), inputs - 1) for mark in marks]
+        scale = f32(outputs) / f32(inputs) if factor is None else f32(factor)
+        half = f32(0.0 if way == ASYMMETRIC else 0.5)
+        marks = (np.arange(outputs, dtype=f32) + half) / scale - half
+        if way == ALIGNED or (way == PYTORCH and outputs == 1):
+            marks = np.array([source(i, inputs, outputs, way, factor) for i in range(outputs)], f32)
+        return [min(max(ROUNDINGS[rounding](Fraction(mark)), 0), inputs - 1) for mark in marks.tolist()]
 
     return places
 
