@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.inliner
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from test_onnx import constants, load, reference, refusal, saved, softmaxed
 from test_other_onnx import TO_FIRST, TO_LAST, differs, drawn, node, within
@@ -371,6 +372,18 @@ def test_nearest_pixels_are_those_of_onnx_runtime(
     """Of places halfway between two pixels its float32 decides; these are its answers (1.32)."""
     places = of_onnx("half_pixel", rounding)
     assert list(places(inputs, len(taken), float(np.float32(factor)))) == taken
+
+
+def test_functions_of_a_file_are_named_as_such(tmp_path: Path) -> None:
+    path = network(tmp_path, [node("Gate", ["c"], ["m"], "middle", domain="own")], (1, 4, 5, 5), 100)
+    model, about = onnx.load(str(path)), [helper.make_opsetid("", 18)]
+    body = [node("Sigmoid", ["a"], ["s"]), node("Mul", ["a", "s"], ["b"])]
+    model.functions.append(helper.make_function("own", "Gate", ["a"], ["b"], body, about))
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    onnx.save(model, str(path))
+    assert "inline_local_functions" in refusal(path)
+    onnx.save(onnx.inliner.inline_local_functions(model), str(path))
+    is_right(path)
 
 
 def _loaded(path: Path) -> Any:

@@ -70,6 +70,10 @@ MOVES = (  # numbers to other places
     ),
 )
 PLAIN = "take the model as it was exported, in ONNX's own operators, before a runtime optimised it"
+OF_FILE = (
+    "it is a function of the file's own: onnx.inliner.inline_local_functions(model) writes its nodes in its "
+    "place"
+)
 OF_SCIKIT_LEARN = (
     "the nearest that is: MLPClassifier and MLPRegressor behind scalers and PCA; choose and make features "
     "outside the model"
@@ -308,6 +312,7 @@ class _Walk(Walker):
             return layers.scaler(self, step)
         if step.domain:
             instead = OF_SCIKIT_LEARN if step.domain == LEARNED else PLAIN
+            instead = OF_FILE if (step.domain, step.op) in self.file.functions else instead
             raise LayerError(f"layer {step.name}", f"{step.domain}.{step.op} is not supported; {instead}")
         if step.op in FOLDS and all(v is None or isinstance(v, Param) for v in values):
             return self._constant(step, values)

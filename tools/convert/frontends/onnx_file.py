@@ -61,7 +61,12 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class OnnxGraph:
-    """sizes: of tensors that the file says, by name; None where a size may vary. bytes: inputs in uint8"""
+    """One graph.
+
+    sizes      of tensors that the file says, by name; None where a size may vary
+    bytes      inputs in uint8
+    functions  of the file's own, by domain and name, which nodes call as if they were operators
+    """
 
     name: str
     steps: tuple[Step, ...]
@@ -70,6 +75,7 @@ class OnnxGraph:
     outputs: tuple[str, ...]
     sizes: Mapping[str, tuple[int | None, ...]]
     bytes: frozenset[str] = frozenset()
+    functions: frozenset[tuple[str, str]] = frozenset()
 
 
 def read_onnx_file(path: Path) -> OnnxGraph:
@@ -102,6 +108,7 @@ def read_onnx_file(path: Path) -> OnnxGraph:
         tuple(o.name for o in graph.output),
         {info.name: _sizes(info) for info in infos if info.type.HasField("tensor_type")},
         frozenset(i.name for i in graph.input if i.type.tensor_type.elem_type == UINT8),
+        frozenset((one_line(f.domain), one_line(f.name)) for f in model.functions),
     )
 
 

@@ -306,7 +306,8 @@ def pool(walk: Walker, step: Step) -> Value:
     value, kernel = walk.value(step.inputs[0]), walk.at(step, "kernel_shape", [])
     if isinstance(value, Volume) and step.op == "AveragePool":
         about = {"kernel_size": kernel, "stride": walk.at(step, "strides", [1] * len(kernel))}
-        return walk.made(step, "avg_pool3d", self=value, **about, padding=walk.at(step, "pads", 0))
+        same = walk.at(step, "auto_pad", "NOTSET").startswith("SAME")
+        return walk.made(step, "avg_pool3d", self=value, **about, padding=same or walk.at(step, "pads", 0))
     x = as_seen(walk, step)
     if two(walk.at(step, "dilations", [1] * len(kernel))) != [1, 1]:
         raise ConvertError(
