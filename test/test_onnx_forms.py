@@ -374,6 +374,25 @@ def test_nearest_pixels_are_those_of_onnx_runtime(
     assert list(places(inputs, len(taken), float(np.float32(factor)))) == taken
 
 
+def test_zeros_around_a_map_that_is_flattened_with_its_channels_last(tmp_path: Path) -> None:
+    """It was once called a damaged file, as were the two below."""
+    nodes = [
+        node("Transpose", ["c"], ["t"], perm=TO_LAST),
+        node("Pad", ["t", "p"], ["q"]),
+        node("Reshape", ["q", "flat"], ["m"]),
+    ]
+    is_right(network(tmp_path, nodes, (1, 4, 4, 5), 4 * 5 * 7, p=np.array([0, 1, 0, 0, 0, 0, 2, 0])))
+
+
+def test_an_expansion_by_fewer_axes(tmp_path: Path) -> None:
+    is_right(network(tmp_path, [node("Expand", ["c", "n"], ["m"])], (1, 4, 4, 5), 80, n=np.array([4, 5])))
+
+
+def test_two_endings_inside_a_network_are_two_sentences(tmp_path: Path) -> None:
+    nodes = [node("Softmax", ["c"], ["s"], "one", axis=2), node("Softmax", ["s"], ["m"], "two", axis=3)]
+    assert "2 layers (one, two)" in refusal(network(tmp_path, nodes, (1, 4, 4, 5), 80))
+
+
 def test_functions_of_a_file_are_named_as_such(tmp_path: Path) -> None:
     path = network(tmp_path, [node("Gate", ["c"], ["m"], "middle", domain="own")], (1, 4, 5, 5), 100)
     model, about = onnx.load(str(path)), [helper.make_opsetid("", 18)]

@@ -46,7 +46,7 @@ def drop_ending(graph: Graph, found: Found) -> Graph:
         graph = without(graph, last).replace(ending=last.op)
         if last.op == UNIT:
             warnings.warn(LONGER, stacklevel=3)
-    for node in [n for n in graph.nodes if n.op in NOWHERE_ELSE]:
+    while node := next((n for n in graph.nodes if n.op in NOWHERE_ELSE), None):
         found.append(LayerError(f"layer {node.name}", NOWHERE_ELSE[node.op]))
         graph = without(graph, node)
     return graph

@@ -15,7 +15,7 @@ from microtrain.convert.nearest import unsupported
 from microtrain.convert.ops import blocks_aten
 from microtrain.convert.ops.attention_aten import Scores
 from microtrain.convert.ops.pool_aten import of_rows
-from microtrain.convert.ops.resample_aten import WAYS
+from microtrain.convert.ops.resample_aten import WAYS, settled
 from microtrain.convert.ops.stack_aten import Stacked, of_stacked
 from microtrain.convert.ops.token_images_aten import is_row
 from microtrain.convert.ops.tokens import places, turnable, view_of, whole
@@ -47,12 +47,12 @@ def view(walk: Walker, step: Step) -> Value:
         batch = (walk.file.sizes.get(walk.file.inputs[0]) or (1,))[0]
         many = f"; the file is for batches of {batch}: export it for one sample" if (batch or 1) > 1 else ""
         raise ConvertError(f"layer {step.name}: cannot view {list(dims)} as {list(new)}{many}")
-    if (
-        x.pad is not None
-        and turned
-        and (row := _row(walk, x, tuple(new[i] for i in channels_first(len(new)))))
-    ):
-        return Turned(row)
+    if x.pad is not None and turned:
+        row = _row(walk, x, tuple(new[i] for i in channels_first(len(new))))
+        if row is not None:
+            return Turned(row)
+        x = settled(walk.low, Call("view", step.name, False, {"self": x})).x
+        value = Turned(x)
     if x.pad is not None and not turned:
         return _row(walk, x, new) or walk.made(step, "view", self=x, size=list(new))
     vector = len([d for d in new if d != 1]) <= 1

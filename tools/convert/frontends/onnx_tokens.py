@@ -200,6 +200,7 @@ def _part(step: Step, given: Parts, place: int) -> tuple[Act, int]:
 def expand(walk: Walker, step: Step) -> Value:
     x = seen(walk, step, walk.value(step.inputs[0]))
     size = walk.numbers(step, 1, "shape") or []
+    size = [*[1] * (len(getattr(x, "dims", ())) - len(size)), *size]
     return walk.made(step, "expand", self=x, size=[-1 if d == 1 else d for d in size])
 
 
