@@ -333,6 +333,16 @@ def test_forms_of_a_linear_layer(tmp_path: Path) -> None:
     assert "a matrix, of two axes" in refusal(network(tmp_path, vector, (1, 4, 6), 4, k=drawn(6)))
 
 
+@pytest.mark.parametrize("op", ["HardSigmoid", "LeakyRelu", "Elu", "ThresholdedRelu", "Clip", "Max"])
+def test_what_reads_a_square_keeps_its_attributes(op: str, tmp_path: Path) -> None:
+    """A square may begin a normalisation; what reads it else was called by its name alone."""
+    about: dict[str, Any] = {} if op in ("Clip", "Max") else {"alpha": 0.3}
+    names = ["q", "limit"] if op in ("Clip", "Max") else ["q"]
+    nodes = [node("Mul", ["c", "c"], ["q"]), node(op, names, ["m"], "middle", **about)]
+    path = network(tmp_path, nodes, (1, 4), 4, opset=20, limit=np.float32(0.05))
+    assert right_or_refused(path) or op == "ThresholdedRelu"
+
+
 def test_a_reduction_over_no_axes_changes_nothing(tmp_path: Path) -> None:
     for op in ("ReduceMean", "ReduceMax"):
         nodes = [node(op, ["c"], ["m"], "middle", noop_with_empty_axes=1)]

@@ -55,19 +55,8 @@ IN_FRONT = (  # of the Transpose of an input, which they leave an image of the s
     *("QuantizeLinear", "DequantizeLinear", "Cast", "Identity", "Add", "Sub", "Mul", "Div", "Pad", "Slice"),
 )
 PLACES = ("Slice", "Gather", "Transpose", "Concat", "Split", "Pad", "Tile")  # which take numbers by these
-MOVES = (  # numbers to other places
-    *PLACES,
-    *(
-        "Reshape",
-        "Flatten",
-        "Squeeze",
-        "Unsqueeze",
-        "Resize",
-        "MaxPool",
-        "AveragePool",
-        "Softmax",
-        "LogSoftmax",
-    ),
+OF_SQUARES = (  # may go on with a normalisation that a file writes out
+    *("ReduceMean", "ReduceSum", "Mul", "Add", "Sub", "Div", "Pow", "Sqrt", "Reciprocal", "Identity", "Cast"),
 )
 PLAIN = "take the model as it was exported, in ONNX's own operators, before a runtime optimised it"
 OF_FILE = (
@@ -336,7 +325,7 @@ class _Walk(Walker):
 
     def _expand(self, step: Step) -> None:
         """Make what stands many times, where a step reads it otherwise than in a product or a sum; and a
-        square of which a step takes numbers by their places. A map that was flattened with its channels last
+        square, where it is no part of a normalisation. A map that was flattened with its channels last
         is seen in that order by what takes some of it."""
         for name in step.inputs if step.op not in ("Mul", "Add", "Sub", "Div") else ():
             if isinstance(value := self.env.get(name), Expanded):
@@ -344,7 +333,7 @@ class _Walk(Walker):
         for name in step.inputs if step.op in PLACES else ():
             if tokens.is_flat(self, value := self.env.get(name)):
                 self.env[name] = tokens.seen(self, step, value)
-        for name in step.inputs if step.op in (*MOVES, *WEIGHTED) else ():
+        for name in step.inputs if step.op not in OF_SQUARES else ():
             if isinstance(value := self.env.get(name), Piece) and value == Piece(value.of, squared=True):
                 act = squared(self.low, Call("square", step.name, False, {}), value)
                 self.env[name] = Turned(act) if value.last else act
