@@ -16,11 +16,12 @@ from lab.attack.tflite_files import Int8
 from lab.attack.tflite_networks import Float
 from lab.tasks.logits import int8_graph, interpreted, logits
 from microtrain.convert.emit.code import generate
-from microtrain.convert.execute.batched import run_float
+from microtrain.convert.execute.batched import run_float, run_int8
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops.recurrent import INTEGER_LSTM, LAST
+from microtrain.convert.ops.recurrent_cell import LSTM
 from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.reference.fixed_point import logistic16, tangent16
 from microtrain.convert.scheme import Scheme
@@ -78,7 +79,7 @@ def test_the_device_has_them_too(seed: int, tmp_path: Path) -> None:
 def test_functions_of_16_bits_are_what_they_say() -> None:
     assert np.abs(logistic16(EVERY) / 2**15 - 1 / (1 + np.exp(-EVERY / 2**12))).max() < 2.0**-12
     for bits in range(7):
-        real = np.tanh(EVERY * 2.0 ** (bits - 15))
+        real = 2 / (1 + np.exp(-EVERY * 2.0 ** (bits - 14))) - 1
         assert np.abs(tangent16(EVERY, bits) / 2**15 - real).max() < 2.0**-11
 
 
@@ -88,6 +89,41 @@ def test_a_file_that_cuts_its_cell_off_earlier_than_it_could_grow_is_announced(t
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         load_model(last_row(over_time(Float(6, 5), 7, clip=6.0)).linear(3).file(tmp_path))
+
+
+def test_a_cell_for_which_tflite_has_no_kernel_is_computed_with_more_bits(tmp_path: Path) -> None:
+    side = (0.0078, 0)
+    net = int8_over_time(
+        Int8.input((TIME, FEATURES)), UNITS, y=side, left=side, read=side, bits=-1, wide=0.002
+    )
+    path = tmp_path / "m.tflite"
+    path.write_bytes(net.linear(4, (0.02, 5)).file())
+    with pytest.warns(
+        UserWarning, match="lstm0 keeps its cell in units of 1.52588e-05, for which TFLite has no"
+    ):
+        loaded = load_model(path).graph
+    graph = int8_graph(path)
+    pixels = np.random.default_rng(0).integers(0, 256, (20, *graph.tensors["input"].shape)).astype(np.uint8)
+    found, wanted = (run(g, pixels).ravel() for run, g in ((run_int8, graph), (run_float, loaded)))
+    assert graph.nodes[0].op == LSTM and np.abs(found - wanted).max() < 0.04 * np.ptp(wanted)
+
+
+def turned_round(net: Int8, y: tuple[float, int]) -> Int8:
+    """Rows in the other order; the same integers, under a scale and a zero point of their own."""
+    axis = net.w.tensor("axis", (1,), "int32", np.array([1]))
+    made = net.w.tensor("turned", (1, *net.shape), scale=y[:1], zero=y[1:])
+    net.w.op("REVERSE_V2", (net.x, axis), (made,), "ReverseV2Options")
+    net.x, net.scale, net.zero = made, y[0], y[1]
+    return net
+
+
+def test_integers_that_go_on_under_another_scale(tmp_path: Path) -> None:
+    """As TensorFlow's converter writes bidirectional layers that return all rows."""
+    path = tmp_path / "m.tflite"
+    path.write_bytes(turned_round(with_cells(1), (0.0093, 12)).linear(4, (0.02, 5)).file())
+    samples = np.random.default_rng(0).integers(-128, 128, (10, TIME, FEATURES)).astype(np.int8)
+    wanted, said = interpreted(path, samples, reference=True)
+    np.testing.assert_array_equal(logits(int8_graph(path), samples, said), wanted)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from .aten import lower
 from .tflite_cuts import spans
 from .tflite_file import Operator
 from .tflite_names import axis_first
+from .tflite_recurrent import renamed
 from .tflite_tokens import held, in_order, places_as, seen
 from .tflite_values import Walker, channels_first
 
@@ -80,6 +81,7 @@ def gather(walk: Walker, op: Operator, name: str) -> Any:
 def reverse(walk: Walker, op: Operator, name: str) -> Any:
     rank = len(walk.file.tensors[op.inputs[0]].shape)
     dims = [axis_first(a, rank) for a in _constant(walk, op, name, 1, "the axes")]
+    renamed(walk, op)
     return walk.call("flip", op, name, dims=dims)
 
 

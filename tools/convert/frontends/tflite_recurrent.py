@@ -10,6 +10,7 @@ import numpy as np
 from microtrain.convert.lowering import Act, Call
 from microtrain.convert.ops.integer_cell import BITS_MOST, Coded
 from microtrain.convert.ops.recurrent_aten import Cell, layers
+from microtrain.convert.ops.recurrent_cell import INTEGER_LSTM
 from microtrain.convert.ops.tokens import places
 
 from .tflite_file import Operator, Stored
@@ -36,7 +37,7 @@ def lstm(walk: Walker, op: Operator, name: str) -> list[Act]:
     units = len(values[2][0])
     if any(w.shape[:1] != (units,) for part in values for w in part) or h.shape != (4 * units, units):
         raise call.error(f"weights of shapes {list(x.shape)}, {list(h.shape)} do not make an LSTM")
-    whole = _coded(walk, op, constants)
+    whole = _coded(walk, op, name, constants)
     rows = walk.file.tensors[op.inputs[X]].shape[0 if op.options["TimeMajor"] else 1]
     if whole is None and 0 < op.options["CellClip"] < rows:  # one that adds at most 1 a step
         warnings.warn(
@@ -51,6 +52,22 @@ def lstm(walk: Walker, op: Operator, name: str) -> list[Act]:
     return [value]
 
 
+def renamed(walk: Walker, op: Operator) -> None:
+    """Give what an LSTM makes the scale under which an operator that turns it round passes it on.
+
+    The integers are the same: TensorFlow's converter gives a concatenation's parts one scale by names alone.
+    """
+    x, (given, made) = (
+        walk.env.get(op.inputs[0]),
+        (walk.file.tensors[t] for t in (op.inputs[0], op.outputs[0])),
+    )
+    maker = walk.low.maker(x.tensor) if isinstance(x, Act) else None
+    if maker is None or maker.op != INTEGER_LSTM or side_of(given) == side_of(made):
+        return
+    if walk.file.readers()[op.inputs[0]] == [walk.place]:
+        walk.give(x, made)
+
+
 def _check(op: Operator, call: Call) -> None:
     """ConvertError for what a cell here has not."""
     given = {place for place, tensor in enumerate(op.inputs) if tensor >= 0}
@@ -59,7 +76,7 @@ def _check(op: Operator, call: Call) -> None:
         "a projection": given & {*PROJECTION},
         "layer norms": given & {*NORMS},
         "coupled gates": not given >= {*WEIGHTS, *RECURRENT},
-        "another activation than tanh": op.options["FusedActivationFunction"] != TANH,
+        "an activation of its own": op.options["FusedActivationFunction"] != TANH,
         "no biases": not given >= {*BIASES},
     }
     for what in (what for what, is_so in odd.items() if is_so):
@@ -75,7 +92,7 @@ def _constant(walk: Walker, op: Operator, call: Call, place: int) -> Stored:
     return stored
 
 
-def _coded(walk: Walker, op: Operator, constants: list[list[Stored]]) -> Coded | None:
+def _coded(walk: Walker, op: Operator, name: str, constants: list[list[Stored]]) -> Coded | None:
     """The integers of an int8 file; None where it holds floats, or a cell of another kind than int16."""
     weights = constants[0] + constants[1]
     by = [_scale(stored) for stored in weights]
@@ -88,6 +105,11 @@ def _coded(walk: Walker, op: Operator, constants: list[list[Stored]]) -> Coded |
         return None
     bits = 15 + round(math.log2(cell))
     if 2.0 ** (bits - 15) != cell or not 0 <= bits <= BITS_MOST:
+        warnings.warn(
+            f"{name} keeps its cell in units of {cell:g}, for which TFLite has no kernel: it is computed "
+            "with more bits here, and answers as the model that was quantized",
+            stacklevel=3,
+        )
         return None
     w, r, b = (np.stack([np.asarray(stored.data) for stored in part], axis=1) for part in constants)
     x_scale, h_scale = np.array(by, np.float64).reshape(2, -1)
