@@ -22,7 +22,7 @@ from test_tokens import SOUND, Own, Spectrogram, by_permute
 from torch import nn
 from torch_networks import NETWORKS, randomise, write
 
-from lab.attack import keras_networks, litert_networks
+from lab.attack import keras_networks, litert_networks, recurrent_networks
 from lab.attack.tflite_files import Int8, Writer, small_network
 from lab.attack.tflite_networks import Float
 from microtrain.base.errors import Error
@@ -113,6 +113,7 @@ def interpreted(path: Path, samples: np.ndarray, reference: bool = True) -> np.n
     (entry,), (result,) = run.get_input_details(), run.get_output_details()
     found = []
     for sample in samples:
+        run.reset_all_variables()
         run.set_tensor(entry["index"], sample.reshape(entry["shape"]).astype(entry["dtype"]))
         run.invoke()
         found.append(run.get_tensor(result["index"]).reshape(-1).astype(np.float64))
@@ -196,7 +197,7 @@ def test_float_tflite_takes_the_trained_tensors(classes: int, tmp_path: Path) ->
     "make",
     [
         each
-        for each in (*keras_networks.NETWORKS, *litert_networks.NETWORKS)
+        for each in (*keras_networks.NETWORKS, *litert_networks.NETWORKS, *recurrent_networks.NETWORKS)
         # of which a head alone learns, or badly
         if each.__name__ not in ("row_by_row", "chosen", "lengths", "strided")
     ],
@@ -230,6 +231,17 @@ def test_a_sum_with_a_scale_of_its_own_is_learned_through(tmp_path: Path) -> Non
     session.copy(tmp_path / "out.tflite")
     found = interpreted(tmp_path / "out.tflite", session.images.astype(int) - 128, reference=False)
     agree(found, session.logits(), 0.05 * np.ptp(session.logits()))
+
+
+def test_a_head_behind_an_lstm_in_whole_numbers(tmp_path: Path) -> None:
+    side = (0.0078, 0)
+    net = recurrent_networks.int8_over_time(Int8.input((7, 5)), 6, side, side, side)
+    model = tmp_path / "over_time.tflite"
+    model.write_bytes(recurrent_networks.int8_last_row(net).dense(3, (0.02, 5), 0).file())
+    session = Session(model, 3)
+    session.copy(tmp_path / "out.tflite")
+    found = interpreted(tmp_path / "out.tflite", session.images.astype(int) - 128)
+    agree(found, session.logits(), 1e-4 * np.abs(session.logits()).max())
 
 
 @pytest.mark.parametrize("softmax", [True, False])

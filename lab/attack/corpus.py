@@ -21,6 +21,7 @@ from microtrain.convert.scheme import PUBLISHED
 from .keras_networks import NETWORKS as KERAS
 from .line import record
 from .litert_networks import NETWORKS as LITERT
+from .recurrent_networks import NETWORKS as RECURRENT
 from .tflite_files import small_network
 from .tflite_networks import NETWORKS
 
@@ -212,7 +213,7 @@ def as_tflite(folder: Path) -> list[Path]:
     path = folder / "net.tflite"
     path.write_bytes(small_network())
     (apart := folder / "apart.tflite").write_bytes(small_network(apart=True))
-    makers = {f"{make.__module__}.{make.__name__}": make for make in (*NETWORKS, *KERAS, *LITERT)}
+    makers = {f"{make.__module__}.{make.__name__}": make for make in (*NETWORKS, *KERAS, *LITERT, *RECURRENT)}
     return [path, apart, *(make().file(folder, name) for name, make in makers.items())]
 
 
