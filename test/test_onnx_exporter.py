@@ -402,3 +402,22 @@ def test_a_second_result_that_is_not_made_names_its_layer(tmp_path: Path) -> Non
     ]
     with pytest.raises(ConvertError, match="layer middle: result 2 of MaxPool is not supported"):
         load(between(tmp_path, middle, {}))
+
+
+def test_layers_over_tokens_are_called_after_their_modules(tmp_path: Path) -> None:
+    """Whose weights the file has turned, under a name of its own; two of one module after their nodes."""
+    middle = [
+        node("Transpose", ["c"], ["t"], perm=[0, 2, 3, 1]),
+        *(
+            node("MatMul", [x, w], [y], f"node_{y}")
+            for x, w, y in (("t", "a", "u"), ("u", "b", "v"), ("v", "d", "w"))
+        ),
+        node("Transpose", ["w"], ["m"], perm=[0, 3, 1, 2]),
+    ]
+    path = between(tmp_path, middle, {name: drawn(5, 5) for name in "abd"})
+    model = onnx.load(str(path))
+    for each, module in zip(model.graph.node[2:5], ("body.mix", "attn", "attn"), strict=True):
+        said = f"['', 'body', '{module}', 'linear']"
+        each.metadata_props.append(onnx.StringStringEntryProto(key="pkg.torch.onnx.name_scopes", value=said))
+    path.write_bytes(model.SerializeToString())
+    assert [n.layer for n in load(path).nodes if n.layer][1:4] == ["body.mix", "node_v", "node_w"]

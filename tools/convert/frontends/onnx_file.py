@@ -7,6 +7,7 @@ file's word on sizes and paths. Weights beside the file are read where they are 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,13 +42,15 @@ BYTES = (
     "quantize the model so, or convert the float model, which becomes int8 here"
 )
 HINT = "export the model again"
+SCOPES = "pkg.torch.onnx.name_scopes"
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
     """One node: op without its domain, which is given apart; attributes as Python values and arrays.
 
-    parts  of one that stands for several: input -> the node that has it in the file, and which of its inputs
+    parts   of one that stands for several: input -> the node that has it in the file, and which of its inputs
+    module  path of the PyTorch module that it is of, where the exporter says so
     """
 
     op: str
@@ -57,6 +60,7 @@ class Step:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
     parts: Mapping[int, tuple[Step, int]] = field(default_factory=dict)
+    module: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,9 +145,15 @@ def _step(path: Path, node: Any, place: int) -> Step:
     attributes = {a.name: _attribute(path, node, a) for a in node.attribute}
     name = one_line(node.name) or f"{one_line(node.op_type)}_{place}"
     domain = "" if node.domain == "ai.onnx" else node.domain
-    return Step(
-        one_line(node.op_type), one_line(domain), name, tuple(node.input), tuple(node.output), attributes
-    )
+    kind, ends = (one_line(node.op_type), one_line(domain)), (tuple(node.input), tuple(node.output))
+    return Step(*kind, name, *ends, attributes, module=_module(node))
+
+
+def _module(node: Any) -> str:
+    """The module of a node by torch.onnx's metadata, the scopes around it: ['', 'proj', 'linear']."""
+    said = next((p.value for p in node.metadata_props if p.key == SCOPES), "")
+    scopes = re.findall("'([^']*)'", said)
+    return one_line(scopes[-2]) if len(scopes) > 1 else ""
 
 
 def _attribute(path: Path, node: Any, attribute: Any) -> Any:

@@ -162,12 +162,16 @@ class Walker:
 
 
 def named(walk: Walker, step: Step, value: Value, kind: str) -> Param:
-    """A constant under the name of its layer: its own where it ends with .weight, else that of the node."""
+    """A constant under the name of its layer: its own where it ends with .weight, else the module's of which
+    the node is the only one of its kind, else the node's."""
     if not isinstance(value, Param):
         raise ConvertError(f"layer {step.name}: the {kind} of {step.op} is computed; it must be a constant")
     plain = np.asarray(value.value, np.float32)
     if value.name.endswith(f".{kind}") and value.name.removesuffix(f".{kind}") not in walk.low.layers:
         return Param(value.name, plain)
+    alone = [s.module for s in walk.file.steps if s.op == step.op].count(step.module) == 1
+    if step.module and alone and step.module not in walk.low.layers:
+        return Param(f"{step.module}.{kind}", plain)
     return Param(f"{step.name.strip('/').replace('/', '.')}.{kind}", plain)
 
 
