@@ -405,9 +405,8 @@ def made(low: Lowering, call: Call) -> Param | list[Param]:
                 return normed
             found = _rule(call)(call)
         except (ValueError, IndexError, TypeError, KeyError, OverflowError, np.exceptions.AxisError) as error:
-            raise call.error(
-                f"{call.op} of constants cannot be worked out: {one_line(str(error))}"
-            ) from error
+            why = f"not without {error.args[0]}" if isinstance(error, KeyError) else one_line(str(error))
+            raise call.error(f"{call.op} of constants cannot be worked out: {why}") from error
     if isinstance(found, list):
         return [Param(name, np.asarray(each), computed=True) for each in found]
     return Param(name, np.asarray(found), computed=not views)
