@@ -57,10 +57,8 @@ def renamed(walk: Walker, op: Operator) -> None:
 
     The integers are the same: TensorFlow's converter gives a concatenation's parts one scale by names alone.
     """
-    x, (given, made) = (
-        walk.env.get(op.inputs[0]),
-        (walk.file.tensors[t] for t in (op.inputs[0], op.outputs[0])),
-    )
+    x = walk.env.get(op.inputs[0])
+    given, made = (walk.file.tensors[t] for t in (op.inputs[0], op.outputs[0]))
     maker = walk.low.maker(x.tensor) if isinstance(x, Act) else None
     if maker is None or maker.op != INTEGER_LSTM or side_of(given) == side_of(made):
         return
@@ -93,13 +91,13 @@ def _constant(walk: Walker, op: Operator, call: Call, place: int) -> Stored:
 
 
 def _coded(walk: Walker, op: Operator, name: str, constants: list[list[Stored]]) -> Coded | None:
-    """The integers of an int8 file; None where it holds floats, or a cell of another kind than int16."""
-    weights = constants[0] + constants[1]
+    """The integers of an int8 file; None where it holds floats, or activations of 16 bits."""
+    weights, entry = constants[0] + constants[1], walk.file.tensors[op.inputs[X]]
     by = [_scale(stored) for stored in weights]
-    x, cell = (_scale(walk.file.tensors[op.inputs[place]]) for place in (X, CELL))
+    x, cell = _scale(entry), _scale(walk.file.tensors[op.inputs[CELL]])
     read = side_of(walk.file.tensors[op.inputs[STATE]])
     left = side_of(walk.file.tensors[op.intermediates[LEFT]]) if len(op.intermediates) > LEFT else None
-    if x is None or cell is None or None in by or any(stored.dtype != "i1" for stored in weights):
+    if x is None or cell is None or None in by or any(stored.dtype != "i1" for stored in (entry, *weights)):
         return None
     if read is None or left is None:
         return None
