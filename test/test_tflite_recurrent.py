@@ -5,14 +5,22 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from interpreted import interpreted as in_floats
 from test_executor import run_both
 
-from lab.attack.recurrent_networks import NETWORKS, int8_last_row, int8_over_time, last_row, over_time
-from lab.attack.tflite_files import Int8
+from lab.attack.recurrent_networks import (
+    NETWORKS,
+    int8_last_row,
+    int8_over_time,
+    last_row,
+    looped,
+    over_time,
+)
+from lab.attack.tflite_files import Int8, Writer
 from lab.attack.tflite_networks import Float
 from lab.tasks.logits import int8_graph, interpreted, logits
 from microtrain.convert.emit.code import generate
@@ -135,3 +143,42 @@ def test_what_no_cell_here_has(place: int, what: str, tmp_path: Path) -> None:
     path = last_row(over_time(Float(6, 5), 7, **given)).linear(3).file(tmp_path)
     with pytest.raises(ConvertError, match=f"an LSTM with {what} is not supported"):
         load_model(path)
+
+
+def test_a_loop_that_does_not_begin_with_zeros(tmp_path: Path) -> None:
+    path = looped(Float(6, 5), 7, 3, begin=0.5).linear(3).file(tmp_path)
+    with pytest.raises(ConvertError, match="while1: a loop that does not begin with zeros is not supported"):
+        load_model(path)
+
+
+def test_a_loop_whose_cell_is_read(tmp_path: Path) -> None:
+    net = looped(Float(6, 5), 7, 4)
+    net.x -= 3  # the cell that the loop leaves
+    with pytest.raises(ConvertError, match="a loop whose cell or whose number of moments is read"):
+        load_model(net.linear(3).file(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changed", "into"), [("SUB", "ADD"), ("TANH", "LOGISTIC"), ("MUL", "ADD"), ("LESS", "LESS_EQUAL")]
+)
+def test_a_loop_of_another_cell(
+    changed: str, into: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it computes is looked at: a GRU with one operator in the place of another is none."""
+    write = Writer.op
+
+    def other(self: Writer, kind: str, *args: Any, **about: Any) -> None:
+        write(self, into if kind == changed else kind, *args, **about)
+
+    monkeypatch.setattr(Writer, "op", other)
+    path = looped(Float(6, 5), 7, 3).linear(3).file(tmp_path)
+    with pytest.raises(ConvertError, match="a loop of another cell is not supported; the nearest"):
+        load_model(path)
+
+
+def test_a_graph_that_nothing_runs_is_not_left_out_silently(tmp_path: Path) -> None:
+    net = looped(Float(6, 5), 7, 1).linear(3)
+    other = net.w.beside()
+    other.graph([x := other.tensor("x", (1, 5), "float32")], [x])
+    with pytest.raises(ConvertError, match="holds 2 graphs that stand alone, as of several signatures"):
+        load_model(net.file(tmp_path))

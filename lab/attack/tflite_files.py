@@ -16,7 +16,8 @@ TYPES = {"float32": 0, "float16": 1, "int32": 2, "uint8": 3, "bool": 6, "int16":
 
 @dataclass
 class Writer:
-    """Tensors and operators in the order in which they are added; all of them go into one graph.
+    """Tensors and operators in the order in which they are added; all of them go into one graph. Graphs that
+    loops run have writers of their own, beside it.
 
     apart  as ai-edge-quantizer writes it: constants lie behind the flatbuffer, and what an operator is stands
            in the newer field alone
@@ -30,6 +31,7 @@ class Writer:
     operators: list[int] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
     keeps: bool = False
+    graphs: list[int] = field(default_factory=list)
 
     def tensor(
         self,
@@ -118,8 +120,15 @@ class Writer:
             tflite.OperatorAddBuiltinOptions(b, made)
         self.operators.append(tflite.OperatorEnd(b))
 
-    def file(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-        """The whole file."""
+    def beside(self) -> Writer:
+        """The writer of another graph of the file."""
+        return Writer(self.apart, self.b, buffers=self.buffers, codes=self.codes, graphs=self.graphs)
+
+    def graph(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Put a graph beside that of the file, as its next one."""
+        self.graphs.append(self._graph(inputs, outputs))
+
+    def _graph(self, inputs: Sequence[int], outputs: Sequence[int]) -> int:
         b = self.b
         tensors, operators = self._offsets(self.tensors), self._offsets(self.operators)
         taken, given = self._vector(np.array(inputs, np.int32)), self._vector(np.array(outputs, np.int32))
@@ -128,7 +137,12 @@ class Writer:
         tflite.SubGraphAddInputs(b, taken)
         tflite.SubGraphAddOutputs(b, given)
         tflite.SubGraphAddOperators(b, operators)
-        graphs = self._offsets([tflite.SubGraphEnd(b)])
+        return int(tflite.SubGraphEnd(b))
+
+    def file(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
+        """The whole file."""
+        b = self.b
+        graphs = self._offsets([self._graph(inputs, outputs), *self.graphs])
         buffers = self._offsets([self._buffer(data) for data in self.buffers])
         codes = self._offsets([self._code(code) for code in self.codes])
         tflite.ModelStart(b)

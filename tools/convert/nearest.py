@@ -102,10 +102,7 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(
         ("rnn_relu", "rnn_tanh_cell", "gru_cell", "lstm_cell"), "nn.GRU, nn.LSTM and nn.RNN as they are"
     ),
-    **dict.fromkeys(
-        ("unidirectional_sequence_rnn", "while"),
-        "GRU and LSTM in files of PyTorch and ONNX, or with unroll=True in Keras, which stay frozen",
-    ),
+    "unidirectional_sequence_rnn": "GRU and LSTM in files of PyTorch and ONNX, or as Keras has them",
 }
 
 

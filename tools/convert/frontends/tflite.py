@@ -23,6 +23,7 @@ from .aten import lower
 from .returned import returned
 from .tflite_batches import woven
 from .tflite_file import Flatbuffer, Operator, Stored, read_flatbuffer
+from .tflite_loops import loop
 from .tflite_names import FUSED, GELU, OTHERS, UNARY, WORDS
 from .tflite_norms import normalised, norms
 from .tflite_pads import padded_last
@@ -66,6 +67,7 @@ RULES: dict[str, Callable[[Walker, Operator, str], Any]] = {
     **dict.fromkeys(("SOFTMAX", "LOG_SOFTMAX"), tokens.softmax),
     "BATCH_MATMUL": tokens.product,
     "UNIDIRECTIONAL_SEQUENCE_LSTM": lstm,
+    "WHILE": loop,
     "PRELU": layers.prelu,
     "RELU_0_TO_1": lambda walk, op, name: walk.call("clamp", op, name, min=0.0, max=1.0),
     "LEAKY_RELU": lambda walk, op, name: walk.call(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from microtrain.convert.ir import ConvertError
 MAGIC = b"TFL3"  # at byte 4
 MOST_BYTES = 1 << 28  # of a file: a hundred times what any board holds
 CODE = 10  # where the table of an operator code says where its newer field is
+MOST_GRAPHS = 256
 MOST_TENSORS = 1 << 14
 MOST_OPERATORS = 1 << 13
 MOST_INPUTS = 64
@@ -66,13 +67,14 @@ class Operator:
 
 @dataclass(frozen=True, eq=False)
 class Flatbuffer:
-    """The one graph of a file; inputs and outputs are numbers of tensors."""
+    """One graph; inputs and outputs are numbers of tensors. graphs: of a file, those that its loops run."""
 
     name: str
     tensors: tuple[Stored, ...]
     operators: tuple[Operator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    graphs: tuple[Flatbuffer, ...] = ()
 
     def readers(self) -> dict[int, list[int]]:
         """By tensors: places of the operators that read each, in order; twice of one that reads it twice."""
@@ -94,16 +96,27 @@ def read_flatbuffer(path: Path) -> Flatbuffer:
         raise ConvertError(f"{path.name} is no TFLite model, which has TFL3 at byte 4; {HINT}")
     tflite = _package(path.name)
     model = tflite.Model.GetRootAs(data, 0)
-    graphs = model.SubgraphsLength()
-    if graphs != 1:
+    count = _checked(path.name, "graphs", model.SubgraphsLength(), MOST_GRAPHS)
+    if not count:
+        raise ConvertError(f"{path.name} holds no graph; {HINT}")
+    names = _operator_names(path.name, model, tflite)
+    graphs = [_graph(path, data, model, model.Subgraphs(i), names) for i in range(count)]
+    run = {
+        op.options[part] for graph in graphs for op in graph.operators for part in LOOPS if part in op.options
+    }
+    if alone := set(range(1, count)) - run:
         raise ConvertError(
-            f"{path.name} holds {graphs} graphs; one without control flow is supported: GRU and LSTM convert "
-            "from PyTorch and ONNX, and from Keras with unroll=True; an LSTM also from tf_keras"
+            f"{path.name} holds {len(alone) + 1} graphs that stand alone, as of several signatures; one is "
+            "supported, and what its loops run: convert one function"
         )
-    graph = model.Subgraphs(0)
+    return replace(graphs[0], graphs=tuple(graphs[1:]))
+
+
+def _graph(path: Path, data: bytes, model: Any, graph: Any, names: list[str]) -> Flatbuffer:
+    """One of a file's graphs, the operators of which have these names."""
+    tflite = _package(path.name)
     count = _checked(path.name, "tensors", graph.TensorsLength(), MOST_TENSORS)
     steps = _checked(path.name, "operators", graph.OperatorsLength(), MOST_OPERATORS)
-    names = _operator_names(path.name, model, tflite)
     tensors = tuple(_tensor(path.name, data, model, graph.Tensors(i)) for i in range(count))
     operators = tuple(_operator(path.name, graph.Operators(i), names, tflite) for i in range(steps))
     inputs, outputs = (_numbers(path.name, graph, which, count) for which in ("Inputs", "Outputs"))
@@ -237,6 +250,7 @@ def _quantized(name: str, tensor: Any) -> Quantization | None:
     return Quantization(scale, zero.astype(np.int64), found.QuantizedDimension())
 
 
+LOOPS = ("CondSubgraphIndex", "BodySubgraphIndex")
 OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "CONV_2D": (
         "Conv2DOptions",
@@ -276,6 +290,7 @@ OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "UnidirectionalSequenceLSTMOptions",
         ("FusedActivationFunction", "CellClip", "TimeMajor"),
     ),
+    "WHILE": ("WhileOptions", LOOPS),
     "BATCH_MATMUL": ("BatchMatMulOptions", ("AdjX", "AdjY")),
     "STRIDED_SLICE": (
         "StridedSliceOptions",

@@ -17,7 +17,7 @@ from .tflite_cuts import spans
 from .tflite_file import Operator
 from .tflite_names import axis_first
 from .tflite_recurrent import renamed
-from .tflite_tokens import held, in_order, places_as, seen
+from .tflite_tokens import held, in_order, places_as, places_of, seen
 from .tflite_values import Walker, channels_first
 
 
@@ -79,10 +79,14 @@ def gather(walk: Walker, op: Operator, name: str) -> Any:
 
 
 def reverse(walk: Walker, op: Operator, name: str) -> Any:
-    rank = len(walk.file.tensors[op.inputs[0]].shape)
-    dims = [axis_first(a, rank) for a in _constant(walk, op, name, 1, "the axes")]
+    shape = walk.file.tensors[op.inputs[0]].shape
+    axes = _constant(walk, op, name, 1, "the axes")
     renamed(walk, op)
-    return walk.call("flip", op, name, dims=dims)
+    value = walk.value(op.inputs[0])
+    if isinstance(value, Act) and (value.order is not None or shape[:1] != (walk.low.batch,)):
+        x, at = places_of(walk, op, name)
+        return held(walk, x.tensor, np.flip(at, tuple(a % len(shape) for a in axes)), x.factor)
+    return walk.call("flip", op, name, dims=[axis_first(a, len(shape)) for a in axes])
 
 
 def pack(walk: Walker, op: Operator, name: str) -> Any:

@@ -28,7 +28,8 @@ MOST = 64  # numbers of a size
 def _cut(op: Operator, values: Values) -> np.ndarray:
     whole, *numbers = values
     for span in spans(op, op.kind, whole.shape, [n.ravel().tolist() for n in numbers]):
-        whole = whole[span.taken.start] if span.alone else whole[span.taken]
+        before = (slice(None),) * span.axis
+        whole = whole[(*before, span.taken.start if span.alone else span.taken)]
     return np.asarray(whole)
 
 

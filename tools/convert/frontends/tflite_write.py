@@ -106,14 +106,20 @@ class _Writer:
             self._held(self.behind[i]) if i in self.behind else self._at(self.model.Buffers(i))
             for i in range(self.model.BuffersLength())
         ]
-        replaced = {1: self._codes(), 2: self._tables([graph]), 4: self._tables([*old, *self.buffers])}
+        others = [self._at(self.model.Subgraphs(i)) for i in range(1, self.model.SubgraphsLength())]
+        replaced = {
+            1: self._codes(),
+            2: self._tables([graph, *others]),
+            4: self._tables([*old, *self.buffers]),
+        }
         b.Finish(self._like(self.model, replaced, range(1, 8)), b"TFL3")
         return bytes(b.Output())
 
     def _exchanged(self, number: int, values: bytes) -> bool:
         """Whether a constant was overwritten in its place, which nothing else reads."""
         place = self.graph.Tensors(number).Buffer()
-        readers = [i for i in range(self.graph.TensorsLength()) if self.graph.Tensors(i).Buffer() == place]
+        graphs = [self.model.Subgraphs(i) for i in range(self.model.SubgraphsLength())]
+        readers = [i for g in graphs for i in range(g.TensorsLength()) if g.Tensors(i).Buffer() == place]
         found = self.model.Buffers(place)
         held = len(self.behind[place]) if place in self.behind else found.DataLength()
         if len(readers) > 1 or held != len(values):

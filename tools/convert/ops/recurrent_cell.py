@@ -120,23 +120,23 @@ def real_fwd(cell: str, real: Real, x: np.ndarray) -> np.ndarray:
     for row in range(x.shape[1]):
         sx, sh = sums[:, row], np.einsum("nk,ugk->nug", h, real.h)
         if cell == GRU:
-            r, z = (_logistic(sx[..., g] + sh[..., g] + real.b[:, g]) for g in range(2))
-            n = _tangent(sx[..., 2] + real.b[:, 2] + r * (sh[..., 2] + real.b[:, 3]))
+            r, z = (real_logistic(sx[..., g] + sh[..., g] + real.b[:, g]) for g in range(2))
+            n = real_tangent(sx[..., 2] + real.b[:, 2] + r * (sh[..., 2] + real.b[:, 3]))
             h = n + z * (h - n)
         else:
             i, f, g, o = np.moveaxis(sx + sh + real.b, -1, 0)
-            c = _logistic(f) * c + _logistic(i) * _tangent(g)
-            h = _logistic(o) * _tangent(c)
+            c = real_logistic(f) * c + real_logistic(i) * real_tangent(g)
+            h = real_logistic(o) * real_tangent(c)
         made.append(h)
     return np.stack(made, axis=1)
 
 
-def _logistic(a: np.ndarray) -> np.ndarray:
+def real_logistic(a: np.ndarray) -> np.ndarray:
     found: np.ndarray = 1.0 / (1.0 + np.exp(-np.clip(a, -80.0, 80.0)))
     return found
 
 
-def _tangent(a: np.ndarray) -> np.ndarray:
+def real_tangent(a: np.ndarray) -> np.ndarray:
     """The hyperbolic one."""
-    found: np.ndarray = 2.0 * _logistic(2.0 * a) - 1.0
+    found: np.ndarray = 2.0 * real_logistic(2.0 * a) - 1.0
     return found
