@@ -1,4 +1,4 @@
-"""Keras' LSTM in TFLite files: TFLite's own values; of int8 ones every integer of its reference kernel."""
+"""Keras' recurrent layers in TFLite files: TFLite's own values; every integer of its int8 LSTM."""
 
 from __future__ import annotations
 
