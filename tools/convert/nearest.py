@@ -44,7 +44,10 @@ NO_BATCH = (
     "a convolution with its dilation in itself, which TFLite's converter writes for a batch of one: "
     "keras.Input(shape, batch_size=1)"
 )
-NO_LOOP = "GRU and LSTM as operators of their own, as PyTorch writes them into an ONNX file"
+NO_LOOP = (
+    "GRU and LSTM as operators of their own, as PyTorch writes them into an ONNX file; of Keras, its loops "
+    "in a TFLite file, with keras.Input(shape, batch_size=1)"
+)
 NO_CONDITION = (
     "layers that run whatever the input is: PyTorch's older exporter writes one around squeeze(), which "
     "torch.onnx.export(dynamo=True) and torch.export do not"
