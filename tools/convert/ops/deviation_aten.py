@@ -13,6 +13,7 @@ from microtrain.convert.lowering import Act, Call, Lowering
 
 from .calls import Calls, Natural
 from .functions import POWER
+from .pool_aten import of_rows
 from .tokens import again
 
 BOTH = "_mean"  # ends the name of what also returns the mean
@@ -58,6 +59,7 @@ def lower(low: Lowering, call: Call, natural: Natural) -> Any:
 
 def _power(low: Lowering, call: Call, x: Act, power: float, gain: float) -> Act:
     """(gain * x) ** power, seen as x is."""
+    x = of_rows(low, call, x) if x.half else x
     made = low.emit(call, POWER, (x,), low.shape(x), dims=x.dims, factors=(power, gain))
     return made if x.order is None and x.tensor not in low.last else again(low, made, x)
 
