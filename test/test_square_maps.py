@@ -68,6 +68,14 @@ CONVERT: dict[str, tuple[Middle, int]] = {
     ),
     "a batch norm of columns": (lambda net, y: net.batch_norm(y.permute(0, 3, 1, 2).flatten(2)), 3),
     "a cut and what is wrapped around": (lambda net, y: F.pad(y, (2, -1), mode="circular"), 2),
+    "a variance of each row": (lambda net, y: net.linear(y.var(-1)), 3),
+    "a deviation of each row, over rows": (lambda net, y: net.linear(y.std(-1)).transpose(1, 2), 3),
+    "a vector times its sigmoid, each with each": (
+        lambda net, y: y.mean(-1)[:, :, None] * torch.sigmoid(y.mean(-1))[:, None],
+        2,
+    ),
+    "a vector times itself, each with each": (lambda net, y: y.mean(-1)[:, :, None] * y.mean(-1)[:, None], 2),
+    "an axis turned by its name": (lambda net, y: y.mT, 3),
 }
 
 
@@ -83,6 +91,17 @@ REFUSED: dict[str, tuple[Middle, int, str]] = {
     "a layer norm of each row": (lambda net, y: net.layer_norm(y.flatten(0, 1)), 2, "[4, 4]"),
     "an instance norm of a batch": (lambda net, y: net.instance_norm(y.reshape(2, 4, 2)), 2, "a batch of 2"),
     "a factor a row": (lambda net, y: y * y.mean((2, 3))[:, :, None], 3, "[1, 4, 1]"),
+    "a channel and it turned": (lambda net, y: y[:, :1] * y[:, :1].transpose(1, 2), 3, "[1, 4, 1, 4]"),
+    "a channel and its sigmoid turned": (
+        lambda net, y: (y[:, :1] * y[:, :1].sigmoid().transpose(1, 2)).mean(1),
+        3,
+        "[1, 4, 1, 4]",
+    ),
+    "a product with a matrix a channel": (
+        lambda net, y: y @ net.linear.weight.expand(4, 4, 4),
+        3,
+        "a matrix [",
+    ),
     "a cut, and a padding with ones": (lambda net, y: F.pad(y, (2, -1), value=1.0), 2, "padding with 1"),
 }
 

@@ -12,6 +12,7 @@ ARGUMENTS = {
     **dict.fromkeys(("movedim", "moveaxis"), "self source destination"),
     "swapaxes": "self axis0 axis1",
     "swapdims": "self dim0 dim1",
+    "mT": "self",
     "narrow": "self dim start length",
     **dict.fromkeys(("reshape_as", "view_as"), "self other"),
 }
@@ -25,6 +26,8 @@ def plain(call: Call) -> Call:
     if name in ("swapaxes", "swapdims"):
         first, second = (call.args[word] for word in ARGUMENTS[name].split()[1:])
         return replace(call, op="transpose", args={"self": call.x, "dim0": first, "dim1": second})
+    if name == "mT":
+        return replace(call, op="transpose", args={"self": call.x, "dim0": -2, "dim1": -1})
     if name == "narrow" and isinstance(call.x, Act | Param):
         dim, start, length = (int(call.args[word]) for word in ARGUMENTS[name].split()[1:])
         part = {"self": call.x, "dim": dim, "start": start, "end": start + length}

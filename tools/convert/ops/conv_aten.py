@@ -184,6 +184,11 @@ def matmul(low: Lowering, call: Call) -> Act:
     other = call.args["mat2"] if "mat2" in call.args else call.args.get("other")
     if not isinstance(other, Param):
         raise no_matrix(call, both=isinstance(call.x, Act))
+    if other.value.ndim != 2:
+        raise call.error(
+            f"a product with a constant of shape {list(other.value.shape)} is not supported; the nearest that "
+            "is: a matrix [features, classes]"
+        )
     return _linear(low, call, call.x, _turned(call, other), None)
 
 

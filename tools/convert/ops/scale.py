@@ -223,10 +223,10 @@ def lower(low: Lowering, call: Call) -> Act:
     if not isinstance(a, Act) or not isinstance(b, Act):
         raise unsupported(call)
     for x, gate in ((a, b), (b, a)):
-        if low.is_made_of(gate, SIGMOID, x):
+        if a.dims == b.dims and low.is_made_of(gate, SIGMOID, x):
             return low.emit(call, SILU, (x,), low.shape(x), dims=x.dims)
     a, b = low.activation(call, a), low.activation(call, b)
-    if low.tensor_of(a) == low.tensor_of(b):
+    if a.dims == b.dims and low.tensor_of(a) == low.tensor_of(b):
         return low.emit(call, POWER, (a,), low.shape(a), dims=a.dims, factors=(2.0, 1.0))
     if a.dims == b.dims and low.shape(a) == low.shape(b):
         return low.emit(call, MULTIPLY, (a, b), low.shape(a), dims=a.dims)

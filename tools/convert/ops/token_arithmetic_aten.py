@@ -153,6 +153,8 @@ def _of_repeated(low: Lowering, call: Call, natural: Natural, a: Act, b: Act) ->
     """
     small = b if math.prod(b.dims) < math.prod(a.dims) else a
     large = sequence(low, call, a if small is b else b)
+    if any(m not in (1, n) for m, n in zip(small.dims, large.dims, strict=True)):
+        return None  # each has axes that the other has not, as in an outer product
     small = settled(low, call, small)
     (h, w, c), (rows, columns, channels) = low.shape(large), low.shape(small)
     at = places(low, large)
