@@ -163,6 +163,7 @@ class _Walk(Walker):
                     "supported; the nearest that is: that activation as an operator of its own behind it"
                 )
             word, args = FUSED[fused]
-            value = lower(self.low, Call(word, f"{name}.{word}", True, {"self": value, **args}))
+            call = Call(word, f"{name}.{word}", True, {"self": value, **args})
+            value = self.seen_as(value, lower(self.low, call))
             self.give(value, stored)
         return value

@@ -23,8 +23,8 @@ from .aten import lower
 from .averages import of_shares
 from .tflite_file import Operator
 from .tflite_names import axis_first
-from .tflite_tokens import held, in_order, places_as, places_of, reshaped, seen
-from .tflite_values import Walker, channels_first, side_of
+from .tflite_tokens import in_order, places_as, places_of, reshaped, seen
+from .tflite_values import Walker, channels_first, held, side_of
 from .tflite_windows import Sides
 
 FLOATS = ("<f4", "<f2")
@@ -186,6 +186,8 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
     args = {"self": image, "dim": dim, "keepdim": not one_side or len(dims) == 4}
     call = Call(word, name, True, args)
     made = lower(walk.low, call)
+    if over == {len(shape) - 1} and len(left) > 2 and min(h, w) > 1 and left[-1] > 1:  # columns come last
+        return held(walk.low, made.tensor, np.arange(h * w).reshape(left))
     return replace(of_rows(walk.low, call, made) if made.half else made, dims=dims)
 
 
@@ -236,7 +238,8 @@ def _combined(walk: Walker, op: Operator, name: str) -> Any:
     for place, (given, value) in enumerate(zip((a, b), sides, strict=True)):
         if op.kind == "ADD" and isinstance(given, Param) and isinstance(value, Param) and not given.computed:
             sides[place] = _bias_of_its_own(walk, op, name, place, given, value)
-    return lower(walk.low, Call(op.kind.lower(), name, True, {"self": sides[0], "other": sides[1]}))
+    made = lower(walk.low, Call(op.kind.lower(), name, True, {"self": sides[0], "other": sides[1]}))
+    return walk.seen_as(next((v for v in sides if isinstance(v, Act) and v.order is not None), None), made)
 
 
 def _whole(walk: Walker, op: Operator, name: str, tensor: int) -> Any:
@@ -249,7 +252,7 @@ def _whole(walk: Walker, op: Operator, name: str, tensor: int) -> Any:
     if x.order is None:
         return replace(x, dims=channels_first(made))
     act, at = places_as(walk, op, name, x, own)
-    return held(walk, act.tensor, at.reshape(made), act.factor)
+    return held(walk.low, act.tensor, at.reshape(made), act.factor)
 
 
 def _of_channels(walk: Walker, op: Operator, name: str, a: Any, b: Any) -> Any:
@@ -275,8 +278,14 @@ def difference_squared(walk: Walker, op: Operator, name: str) -> Any:
 
 def of_length_one(walk: Walker, op: Operator, name: str) -> Any:
     """A vector, or the channels of each pixel, over their Euclidean length."""
-    x = walk.value(op.inputs[0])
-    if len(walk.file.tensors[op.inputs[0]].shape) == 2:
+    x, shape = walk.value(op.inputs[0]), walk.file.tensors[op.inputs[0]].shape
+    h, w, c = walk.low.shape(x) if isinstance(x, Act) else (1, 1, shape[-1])
+    if isinstance(x, Act) and (x.order is not None or shape[-1] != c or (len(shape) == 2 and h * w > 1)):
+        x = seen(walk, op, name)
+        args = {"self": x, "ord": 2, "dim": [-1], "keepdim": True}
+        length = lower(walk.low, Call("linalg_vector_norm", f"{name}.length", True, args))
+        return in_order(walk, "div", name, self=x, other=length)
+    if len(shape) == 2:
         return walk.call("l2_normalize", op, name)
     args = {"self": x, "ord": 2, "dim": [1], "keepdim": True}
     length = lower(walk.low, Call("linalg_vector_norm", f"{name}.length", True, args))
@@ -363,7 +372,7 @@ def channelwise(value: Param, rank: int) -> Param:
 
 def prelu(walk: Walker, op: Operator, name: str) -> Any:
     slope = walk.value(op.inputs[1])
-    if isinstance(slope, Param) and slope.value.size != slope.value.shape[-1]:
+    if isinstance(slope, Param) and slope.value.shape[-1:] not in ((), (slope.value.size,)):
         raise unsupported(Call("prelu", name, True, {}))
     side = walk.given(op.inputs[0])
     if side is None or not isinstance(slope, Param) or slope.value.size < 2:

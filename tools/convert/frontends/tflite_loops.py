@@ -22,8 +22,8 @@ from microtrain.convert.ops.tokens import places, view_of, whole
 from .aten import lower
 from .tflite_file import LOOPS, Flatbuffer, Operator
 from .tflite_sizes import OF_SIZES
-from .tflite_tokens import held, seen
-from .tflite_values import Walker
+from .tflite_tokens import seen
+from .tflite_values import Walker, held
 
 Arrays = Sequence[np.ndarray]
 DENSE, STEP = "FULLY_CONNECTED", "GATHER"
@@ -87,7 +87,7 @@ def loop(walk: Walker, op: Operator, name: str) -> list[Act | None]:
     for place in (*found.kept, found.states[0]):
         shape = walk.file.tensors[op.outputs[place]].shape
         order = rows if place in found.kept and shape[0] == len(rows) > 1 else ends
-        results[place] = held(walk, made.tensor, order.reshape(shape))
+        results[place] = held(walk.low, made.tensor, order.reshape(shape))
     return results
 
 

@@ -17,8 +17,8 @@ from .tflite_cuts import spans
 from .tflite_file import Operator
 from .tflite_names import axis_first
 from .tflite_recurrent import renamed
-from .tflite_tokens import held, in_order, places_as, places_of, seen
-from .tflite_values import Walker, channels_first
+from .tflite_tokens import in_order, places_as, seen
+from .tflite_values import Walker, channels_first, held
 
 
 def cut(walk: Walker, op: Operator, name: str) -> Any:
@@ -39,7 +39,7 @@ def cut(walk: Walker, op: Operator, name: str) -> Any:
     x, at = places_as(walk, op, name, x, tuple(shape))
     for span in left:
         at = at[(slice(None),) * span.axis + (span.taken.start if span.alone else span.taken,)]
-    return held(walk, x.tensor, at, x.factor)
+    return held(walk.low, x.tensor, at, x.factor)
 
 
 def split(walk: Walker, op: Operator, name: str) -> list[Any]:

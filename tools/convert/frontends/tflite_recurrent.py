@@ -14,8 +14,8 @@ from microtrain.convert.ops.recurrent_cell import INTEGER_LSTM
 from microtrain.convert.ops.tokens import places
 
 from .tflite_file import Operator, Stored
-from .tflite_tokens import held, seen
-from .tflite_values import Walker, real, side_of
+from .tflite_tokens import seen
+from .tflite_values import Walker, held, real, side_of
 
 # Places of inputs (tensorflow/lite/kernels/lstm_shared.h); gates in the order input, forget, cell, output.
 X, WEIGHTS, RECURRENT, PEEPHOLES, BIASES = 0, range(1, 5), range(5, 9), range(9, 12), range(12, 16)
@@ -47,7 +47,7 @@ def lstm(walk: Walker, op: Operator, name: str) -> list[Act]:
         )
     cells = [Cell(x, h, b, np.zeros_like(b), coded=whole)]
     made, _ = layers(walk.low, call, seen(walk, op, name), [cells], not op.options["TimeMajor"])
-    value = held(walk, made.tensor, places(walk.low, made))
+    value = held(walk.low, made.tensor, places(walk.low, made))
     walk.give(value, walk.file.tensors[op.outputs[0]])
     return [value]
 

@@ -17,7 +17,7 @@ from microtrain.convert.ops.resample_aten import ALIGNED, ASYMMETRIC, HALF_PIXEL
 from microtrain.convert.ops.upsample_aten import of_tflite
 
 from .aten import lower
-from .tflite_file import OF_ONE, Operator
+from .tflite_file import OF_ONE, Flatbuffer, Operator
 from .tflite_tokens import reshaped, turned
 from .tflite_values import Walker, channels_first
 
@@ -143,6 +143,17 @@ def blocks(walk: Walker, op: Operator, name: str) -> Any:
     return lower(walk.low, Call(f"pixel_{word}", name, True, args))
 
 
+def _alone(file: Flatbuffer, tensor: int) -> bool:
+    """Whether what is made of the input up to a tensor, and that itself, has one reader each."""
+    readers, at = file.readers(), file.inputs[0]
+    for _ in file.operators:
+        found = readers.get(at, [])
+        if at == tensor or len(found) != 1:
+            return len(found) == 1
+        at = file.operators[found[0]].outputs[0]
+    return False
+
+
 def transpose(walk: Walker, op: Operator, name: str) -> Any:
     """Only how a tensor is seen; an input in the order NCHW is declared anew as what it is turned into."""
     x, order = walk.value(op.inputs[0]), walk.value(op.inputs[1])
@@ -152,7 +163,7 @@ def transpose(walk: Walker, op: Operator, name: str) -> Any:
         raise ConvertError(f"layer {name}: the axes of {op.kind} must be constants")
     if axes == list(range(len(axes))):
         return x
-    plain = walk.low.is_input(x) and x.order is None and not x.pad
+    plain = walk.low.is_input(x) and x.order is None and not x.pad and _alone(walk.file, op.inputs[0])
     if plain and axes == [0, *range(2, len(axes)), 1] and (made := walk.declared(x, channels_first(shape))):
         return made
     return turned(walk, op, name, axes)

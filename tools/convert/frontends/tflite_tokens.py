@@ -13,12 +13,14 @@ import numpy as np
 
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Param
+from microtrain.convert.ops.attention_aten import Scores
+from microtrain.convert.ops.pool_aten import of_rows
 from microtrain.convert.ops.resample_aten import settled
 from microtrain.convert.ops.tokens import numbers, places, turnable, view_of
 
 from .aten import lower
 from .tflite_file import Operator
-from .tflite_values import Walker, channels_first
+from .tflite_values import Walker, channels_first, held
 
 
 def places_of(walk: Walker, op: Operator, name: str, place: int = 0) -> tuple[Act, np.ndarray]:
@@ -42,20 +44,6 @@ def places_as(
     return x, np.arange(math.prod(shape)).reshape(shape)
 
 
-def held(walk: Walker, tensor: str, at: np.ndarray, factor: float = 1.0) -> Act:
-    """The view with these places of memory, in the file's order of axes.
-
-    Plain where it is the map itself, and where it is flat and nothing is turned.
-    """
-    h, w, c = walk.low.tensors[tensor].shape
-    act = Act(tensor, channels_first(at.shape), factor=factor)
-    straight = at.size == h * w * c and np.array_equal(at.ravel(), np.arange(at.size)) and factor == 1
-    if straight and (at.ndim < 3 or at.shape[-1] == c or h * w == 1):
-        return act
-    at = np.moveaxis(at, -1, 1) if at.ndim > 2 else at
-    return replace(act, order=at % c * (h * w) + at // c)
-
-
 def seen(walk: Walker, op: Operator, name: str, place: int = 0) -> Any:
     """What an operator reads, in the file's own order of axes, as rules of tokens take it."""
     value = walk.value(op.inputs[place])
@@ -67,24 +55,28 @@ def seen(walk: Walker, op: Operator, name: str, place: int = 0) -> Any:
 
 def in_order(walk: Walker, word: str, name: str, **args: Any) -> Any:
     """What a call makes of values as seen() gives them."""
+    call = Call(word, name, True, args)
 
     def back(made: Any) -> Any:
         if isinstance(made, list):
             return [back(each) for each in made]
-        return held(walk, made.tensor, places(walk.low, made), made.factor) if isinstance(made, Act) else made
+        if not isinstance(made, Act):
+            return made
+        made = of_rows(walk.low, call, made) if made.half else made
+        return held(walk.low, made.tensor, places(walk.low, made), made.factor)
 
-    return back(lower(walk.low, Call(word, name, True, args)))
+    return back(lower(walk.low, call))
 
 
 def turned(walk: Walker, op: Operator, name: str, axes: list[int]) -> Act:
     x, at = places_of(walk, op, name)
-    return held(walk, x.tensor, at.transpose(axes), x.factor)
+    return held(walk.low, x.tensor, at.transpose(axes), x.factor)
 
 
 def reshaped(walk: Walker, op: Operator, name: str, shape: tuple[int, ...]) -> Act:
     """A view of what was turned."""
     x, at = places_of(walk, op, name)
-    return held(walk, x.tensor, at.reshape(shape), x.factor)
+    return held(walk.low, x.tensor, at.reshape(shape), x.factor)
 
 
 def softmax(walk: Walker, op: Operator, name: str) -> Any:
@@ -107,6 +99,10 @@ def product(walk: Walker, op: Operator, name: str) -> Any:
         if op.options.get(key) and isinstance(side, Act):
             order = numbers(walk.low, side).swapaxes(-1, -2)
             sides[place] = replace(side, dims=order.shape, order=order)
+        elif op.options.get(key) and isinstance(side, Scores):
+            sides[place] = lower(
+                walk.low, Call("transpose", name, True, {"self": side, "dim0": -1, "dim1": -2})
+            )
     x, weight = sides
     if isinstance(weight, Param) and isinstance(x, Act):
         return _matrix(walk, op, name, x, weight)

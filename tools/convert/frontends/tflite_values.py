@@ -15,7 +15,7 @@ from microtrain.convert.ops.across_aten import as_image
 from microtrain.convert.ops.attention_aten import Scores
 from microtrain.convert.ops.squares_aten import Piece
 from microtrain.convert.ops.stack_aten import Stacked
-from microtrain.convert.ops.tokens import as_map
+from microtrain.convert.ops.tokens import as_map, places
 
 from .aten import lower
 from .tflite_file import Flatbuffer, Operator, Stored
@@ -71,7 +71,17 @@ class Walker:
 
     def call(self, word: str, op: Operator, name: str, **args: Any) -> Any:
         """The value of an aten op on the operator's first input."""
-        return lower(self.low, Call(word, name, True, {"self": self.value(op.inputs[0]), **args}))
+        x = self.value(op.inputs[0])
+        return self.seen_as(x, lower(self.low, Call(word, name, True, {"self": x, **args})))
+
+    def seen_as(self, x: Any, made: Any) -> Any:
+        """What a rule made of a view that was turned: what is plain to the rule need not lie so in memory."""
+        if not isinstance(x, Act) or not isinstance(made, Act) or x.order is None or made.order is not None:
+            return made
+        if made.pad or made.half or self.low.is_stand_in(made):
+            return made
+        at = places(self.low, made)
+        return held(self.low, made.tensor, np.moveaxis(at, 1, -1) if at.ndim > 2 else at, made.factor)
 
     def image(self, op: Operator, name: str, place: int = 0) -> tuple[Act, bool]:
         """An input of the operator as an image, and whether the IR has it turned: one row of it as a column.
@@ -204,3 +214,17 @@ def real(stored: Stored) -> np.ndarray:
     zero = found.zero if len(found.zero) == len(found.scale) else np.zeros(len(found.scale), np.int64)
     real = (stored.data.astype(np.float64) - zero.reshape(shape)) * found.scale.reshape(shape)
     return np.asarray(real, np.float32)
+
+
+def held(low: Lowering, tensor: str, at: np.ndarray, factor: float = 1.0) -> Act:
+    """The view with these places of memory, in the file's order of axes.
+
+    Plain where it is the map itself, and where it is flat and nothing is turned.
+    """
+    h, w, c = low.tensors[tensor].shape
+    act = Act(tensor, channels_first(at.shape), factor=factor)
+    straight = at.size == h * w * c and np.array_equal(at.ravel(), np.arange(at.size)) and factor == 1
+    if straight and (at.ndim < 3 or at.shape[-1] == c or h * w == 1):
+        return act
+    at = np.moveaxis(at, -1, 1) if at.ndim > 2 else at
+    return replace(act, order=at % c * (h * w) + at // c)

@@ -1,0 +1,120 @@
+"""TFLite files of maps of as many rows, or columns, as channels: what is turned stays so for all readers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from interpreted import interpreted
+
+from lab.attack.keras_networks import turned
+from lab.attack.tflite_networks import Float
+from microtrain.convert.execute.batched import run_float
+from microtrain.convert.frontends.module import load_model
+from microtrain.convert.ir import ConvertError
+
+N = 4
+
+
+def square(*shape: int) -> Float:
+    """A map, and a layer that reads it before anything else does."""
+    return Float(*shape).conv(N, 1, 1, act=0)
+
+
+def ended(net: Float) -> Float:
+    return net.view(1, math.prod(net.shape)).linear(3)
+
+
+def flattened() -> Float:
+    """In PyTorch's order, with an activation behind the view, as litert-torch has it."""
+    net = turned(square(6, 5, 2), 0, 3, 1, 2).view(1, 6 * 5 * N)
+    return net.op("LOGISTIC", (net.x,), net.shape).linear(3)
+
+
+def columns() -> Float:
+    """A map of one channel whose columns became rows."""
+    net = turned(Float(N, N, N).conv(1, 1, 1, act=0), 0, 3, 2, 1)
+    return ended(net.op("ABS", (net.x,), net.shape, "AbsOptions"))
+
+
+def both_ways() -> Float:
+    """An input and the same one turned."""
+    net = Float(N, N)
+    given = net.x
+    net = turned(net, 0, 2, 1)
+    return ended(net.op("ADD", (net.x, given), net.shape, "AddOptions").linear(N, 1, N))
+
+
+def across_channels() -> Float:
+    """The sum of the channels, [n, rows, columns], and more columns."""
+    net = square(N, N, 2).over("SUM", 3)
+    widths = net.w.tensor("p", (3, 2), "int32", np.array([[0, 0], [0, 0], [1, 0]]))
+    return net.op("MIRROR_PAD", (net.x, widths), (1, N, N + 1), "MirrorPadOptions", Mode=0).over("MEAN", 1)
+
+
+def of_columns() -> Float:
+    """A mean over what became the columns, of what another layer made of a turned map."""
+    net = turned(square(N, 2, 3), 0, 2, 3, 1)
+    net.op("SUB", (net.x, net.drawn(2, 1, 1)), net.shape, "SubOptions")
+    net.op("MEAN", (net.x, net.whole(3)), (1, 2, N, 1), "ReducerOptions", KeepDims=True)
+    return ended(net.op("LOGISTIC", (net.x,), net.shape))
+
+
+def one_slope() -> Float:
+    net = square(N, N, 2)
+    slope = net.w.tensor("slope", (), "float32", np.array(0.25, np.float32))
+    return ended(net.op("PRELU", (net.x, slope), net.shape))
+
+
+CONVERT = {
+    "flattened": flattened,
+    "columns": columns,
+    "both ways": both_ways,
+    "across channels": lambda: across_channels().linear(3),
+    "of columns": of_columns,
+    "one slope": one_slope,
+}
+
+
+@pytest.mark.parametrize("name", CONVERT)
+def test_a_square_map_of_a_file(name: str, tmp_path: Path) -> None:
+    net = CONVERT[name]()
+    path = net.file(tmp_path)
+    graph = load_model(path).graph
+    shape = graph.tensors["input"].shape
+    pixels = np.random.default_rng(0).integers(0, 256, (3, *shape)).astype(np.uint8)
+    entry = {"both ways": (N, N)}.get(name, shape)
+    wanted = interpreted(path, pixels.reshape(3, *entry))
+    found = run_float(graph, pixels).reshape(wanted.shape)
+    assert np.abs(found - wanted).max() < 1e-4 * np.abs(wanted).max()
+
+
+def shares_turned() -> Float:
+    """A product with the shares of attention, turned: a token takes what the others look for in it."""
+    net = Float(N, N).linear(N, 1, N)
+    tokens, about = net.x, "BatchMatMulOptions"
+    net.op("BATCH_MATMUL", (tokens, tokens), net.shape, about, AdjX=False, AdjY=True)
+    net.op("SOFTMAX", (net.x,), net.shape, "SoftmaxOptions", Beta=1.0)
+    return ended(net.op("BATCH_MATMUL", (net.x, tokens), net.shape, about, AdjX=True, AdjY=False))
+
+
+def rows_of_length_one() -> Float:
+    net = square(N, N, 2).view(N, N * N)
+    return ended(net.op("L2_NORMALIZATION", (net.x,), net.shape, "L2NormOptions"))
+
+
+REFUSED: dict[str, tuple[Callable[[], Float], str]] = {
+    "shares turned": (shares_turned, "the op matmul on the scores of attention"),
+    "rows of length one": (rows_of_length_one, r"the length of each row of a view \[4, 16\]"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_square_map_is_not(name: str, tmp_path: Path) -> None:
+    """Each converted once: the shares as they were, and one length for all rows."""
+    make, text = REFUSED[name]
+    with pytest.raises(ConvertError, match=text):
+        load_model(make().file(tmp_path))
