@@ -97,6 +97,11 @@ REFUSED: dict[str, tuple[Middle, int, str]] = {
         3,
         "[1, 4, 1, 4]",
     ),
+    "rows of a view, each of length one": (
+        lambda net, y: F.normalize(y.reshape(4, 16), dim=1),
+        3,
+        "each row of a view [4, 16]",
+    ),
     "a product with a matrix a channel": (
         lambda net, y: y @ net.linear.weight.expand(4, 4, 4),
         3,

@@ -186,8 +186,8 @@ def matmul(low: Lowering, call: Call) -> Act:
         raise no_matrix(call, both=isinstance(call.x, Act))
     if other.value.ndim != 2:
         raise call.error(
-            f"a product with a constant of shape {list(other.value.shape)} is not supported; the nearest that "
-            "is: a matrix [features, classes]"
+            f"a product with a constant of shape {list(other.value.shape)} is not supported; the nearest "
+            "that is: a matrix [features, classes]"
         )
     return _linear(low, call, call.x, _turned(call, other), None)
 

@@ -66,6 +66,11 @@ def _length(low: Lowering, call: Call) -> Length:
     order = call.get("ord", call.get("p", 2))
     if len(x.dims) != 2 or [int(a) % 2 for a in axes] != [1] or order not in (2, 2.0, "fro"):
         raise _refused(call)
+    if x.dims[0] != low.batch and not low.is_stand_in(x):
+        raise call.error(
+            f"the length of each row of a view {list(x.dims)} is not supported; the nearest that is: that of "
+            f"the vector of each sample, [{low.batch}, features], or of the channels of each pixel"
+        )
     return Length(x)
 
 
