@@ -70,8 +70,8 @@ CONVERT: dict[str, tuple[Middle, int]] = {
     "a cut and what is wrapped around": (lambda net, y: F.pad(y, (2, -1), mode="circular"), 2),
     "a variance of each row": (lambda net, y: net.linear(y.var(-1)), 3),
     "a deviation of each row, over rows": (lambda net, y: net.linear(y.std(-1)).transpose(1, 2), 3),
-    "a vector times its sigmoid, each with each": (
-        lambda net, y: y.mean(-1)[:, :, None] * torch.sigmoid(y.mean(-1))[:, None],
+    "a vector times its gate, each with each": (
+        lambda net, y: y.mean(-1)[:, :, None] * nn.Sigmoid()(y.mean(-1))[:, None],
         2,
     ),
     "a vector times itself, each with each": (lambda net, y: y.mean(-1)[:, :, None] * y.mean(-1)[:, None], 2),
@@ -92,8 +92,8 @@ REFUSED: dict[str, tuple[Middle, int, str]] = {
     "an instance norm of a batch": (lambda net, y: net.instance_norm(y.reshape(2, 4, 2)), 2, "a batch of 2"),
     "a factor a row": (lambda net, y: y * y.mean((2, 3))[:, :, None], 3, "[1, 4, 1]"),
     "a channel and it turned": (lambda net, y: y[:, :1] * y[:, :1].transpose(1, 2), 3, "[1, 4, 1, 4]"),
-    "a channel and its sigmoid turned": (
-        lambda net, y: (y[:, :1] * y[:, :1].sigmoid().transpose(1, 2)).mean(1),
+    "a channel and its gate turned": (
+        lambda net, y: (y[:, :1] * nn.Sigmoid()(y[:, :1]).transpose(1, 2)).mean(1),
         3,
         "[1, 4, 1, 4]",
     ),
@@ -116,3 +116,9 @@ def test_what_cannot_be_told_apart_is_a_sentence(name: str, tmp_path: Path) -> N
     """Each was once taken for what has one number a channel, or one norm, or zeros around it."""
     middle, axes, text = REFUSED[name]
     assert text in right_or_refused(middle, axes, tmp_path)
+
+
+def test_a_sum_with_what_is_not_supported_has_the_larger_shape(tmp_path: Path) -> None:
+    """It had that of the vector, so that what turns it found too few axes, as in a damaged file."""
+    gru = nn.GRU(N, N, batch_first=True)
+    assert "gru" in right_or_refused(lambda net, y: (gru(y)[1][-1] + y).permute(0, 2, 1), 2, tmp_path)

@@ -75,7 +75,7 @@ def _is_bias(low: Lowering, x: Act, table: np.ndarray) -> bool:
 def _of_two(low: Lowering, call: Call, natural: Natural, a: Act, b: Act) -> Any:
     """Both are seen alike, so that their maps are added, or multiplied, as they lie in memory."""
     if low.is_stand_in(a) or low.is_stand_in(b):  # how its numbers lie is not known
-        return low.unknown(call, a.dims)
+        return low.unknown(call, max(a.dims, b.dims, key=lambda dims: (len(dims), math.prod(dims))))
     if a.dims != b.dims and _repeats(a, b):
         found = _of_repeated(low, call, natural, a, b)
         if found is not None or not (is_image(low, a) and is_image(low, b)):
