@@ -69,7 +69,17 @@ def one_slope() -> Float:
     return ended(net.op("PRELU", (net.x, slope), net.shape))
 
 
+def batch_of_rows(kind: str) -> Float:
+    """Rows that became a batch, each with more numbers in two axes, of which one is turned or cut."""
+    net = Float(5, N).linear(N, 1, 5).view(5, N, 1).linear(N, 5, N)
+    if kind == "SLICE":
+        return ended(net.op(kind, (net.x, net.whole(0, 1, 0), net.whole(5, 2, N)), (5, 2, N), "SliceOptions"))
+    return ended(net.op(kind, (net.x, net.whole(1)), net.shape, "ReverseV2Options"))
+
+
 CONVERT = {
+    "a batch of rows, cut": lambda: batch_of_rows("SLICE"),
+    "a batch of rows, turned round": lambda: batch_of_rows("REVERSE_V2"),
     "flattened": flattened,
     "columns": columns,
     "both ways": both_ways,
@@ -86,7 +96,7 @@ def test_a_square_map_of_a_file(name: str, tmp_path: Path) -> None:
     graph = load_model(path).graph
     shape = graph.tensors["input"].shape
     pixels = np.random.default_rng(0).integers(0, 256, (3, *shape)).astype(np.uint8)
-    entry = {"both ways": (N, N)}.get(name, shape)
+    entry = {"both ways": (N, N)}.get(name, (5, N) if "batch" in name else shape)
     wanted = interpreted(path, pixels.reshape(3, *entry))
     found = run_float(graph, pixels).reshape(wanted.shape)
     assert np.abs(found - wanted).max() < 1e-4 * np.abs(wanted).max()

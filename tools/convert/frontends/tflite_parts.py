@@ -27,7 +27,7 @@ def cut(walk: Walker, op: Operator, name: str) -> Any:
     given = [walk.value(t) for t in op.inputs[1:]]
     numbers = [[int(n) for n in np.ravel(v.value)] for v in given if isinstance(v, Param)]
     x, found = walk.value(op.inputs[0]), spans(op, name, shape, numbers)
-    plain = not isinstance(x, Act) or x.order is None
+    plain = not isinstance(x, Act) or not _in_other_order(walk, op, 0)
     for span in [span for span in found if plain and not span.alone]:
         by = {"start": span.taken.start, "end": span.taken.stop, "step": span.taken.step}
         args = {"self": x, "dim": axis_first(span.axis, len(shape)), **by}
@@ -79,14 +79,14 @@ def gather(walk: Walker, op: Operator, name: str) -> Any:
 
 
 def reverse(walk: Walker, op: Operator, name: str) -> Any:
-    shape = walk.file.tensors[op.inputs[0]].shape
+    rank = len(walk.file.tensors[op.inputs[0]].shape)
     axes = _constant(walk, op, name, 1, "the axes")
+    dims = [axis_first(a, rank) for a in axes]
     renamed(walk, op)
-    value = walk.value(op.inputs[0])
-    if isinstance(value, Act) and (value.order is not None or shape[:1] != (walk.low.batch,)):
-        x, at = places_of(walk, op, name)
-        return held(walk, x.tensor, np.flip(at, tuple(a % len(shape) for a in axes)), x.factor)
-    return walk.call("flip", op, name, dims=[axis_first(a, len(shape)) for a in axes])
+    x = walk.value(op.inputs[0])
+    if isinstance(x, Act) and x.order is None and _in_other_order(walk, op, 0):
+        return in_order(walk, "flip", name, self=seen(walk, op, name), dims=axes)
+    return walk.call("flip", op, name, dims=dims)
 
 
 def pack(walk: Walker, op: Operator, name: str) -> Any:
@@ -120,10 +120,17 @@ def _as_said(walk: Walker, tensor: int) -> Any:
 def _along(walk: Walker, op: Operator, name: str, place: int, word: str, axis: int, **args: Any) -> Any:
     """What a call makes of an operator's input along one of its axes; of all places apart, views."""
     x, rank = walk.value(op.inputs[place]), len(walk.file.tensors[op.inputs[place]].shape)
-    if isinstance(x, Act) and (x.order is not None or word in ("unbind", "select")):
+    apart = _in_other_order(walk, op, place) or word in ("unbind", "select")
+    if isinstance(x, Act) and apart:
         view = seen(walk, op, name, place)
         return in_order(walk, word, name, self=view, dim=axis % max(rank, 1), **args)
     return lower(walk.low, Call(word, name, True, {"self": x, "dim": axis_first(axis, rank), **args}))
+
+
+def _in_other_order(walk: Walker, op: Operator, place: int) -> bool:
+    """Whether a rule of images would take other axes of what is read for its channels, rows and columns."""
+    x, shape = walk.value(op.inputs[place]), walk.file.tensors[op.inputs[place]].shape
+    return isinstance(x, Act) and (x.order is not None or (len(shape) > 2 and shape[0] != walk.low.batch))
 
 
 def _constant(walk: Walker, op: Operator, name: str, place: int, what: str) -> Sequence[int]:
