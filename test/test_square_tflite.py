@@ -116,15 +116,24 @@ def rows_of_length_one() -> Float:
     return ended(net.op("L2_NORMALIZATION", (net.x,), net.shape, "L2NormOptions"))
 
 
+def more_rows() -> Float:
+    """Of a map of one row: a series, as Keras' Conv2D reads it."""
+    net = Float(N, N).view(1, 1, N, N).conv(N, 1, 1)
+    kind, about = "RESIZE_NEAREST_NEIGHBOR", {"AlignCorners": False, "HalfPixelCenters": True}
+    made = (1, N, N, N)
+    return ended(net.op(kind, (net.x, net.whole(N, N)), made, "ResizeNearestNeighborOptions", **about))
+
+
 REFUSED: dict[str, tuple[Callable[[], Float], str]] = {
     "shares turned": (shares_turned, "the op matmul on the scores of attention"),
+    "more rows": (more_rows, "adds rows to a map of one row"),
     "rows of length one": (rows_of_length_one, r"the length of each row of a view \[4, 16\]"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_a_square_map_is_not(name: str, tmp_path: Path) -> None:
-    """Each converted once: the shares as they were, and one length for all rows."""
+    """Each converted once: the shares as they were, rows as columns, and one length for all rows."""
     make, text = REFUSED[name]
     with pytest.raises(ConvertError, match=text):
         load_model(make().file(tmp_path))

@@ -72,10 +72,20 @@ def pad(walk: Walker, op: Operator, name: str) -> Any:
     if rank == 4 and x.order is None:
         x, turned_round = walk.image(op, name)  # one row of pixels is a column here
         inner = sides[1:-1] if turned_round else inner
+        _one_row(op, name, turned_round and any(sides[1]))
     pads = [width for side in (*inner, sides[-1]) for width in side]
     mode = ("reflect", "symmetric")[op.options["Mode"]] if op.kind == "MIRROR_PAD" else "constant"
     value = _padded_with(walk, op, name) if op.kind == "PADV2" else 0.0
     return lower(walk.low, Call("pad", name, True, {"self": x, "pad": pads, "mode": mode, "value": value}))
+
+
+def _one_row(op: Operator, name: str, grows: bool) -> None:
+    """ConvertError where a map of one row, which is a column here, gets more of them."""
+    if grows:
+        raise ConvertError(
+            f"layer {name}: {op.kind} adds rows to a map of one row; the nearest that is supported: more "
+            "columns, before, behind or between those that there are"
+        )
 
 
 def _padded_with(walk: Walker, op: Operator, name: str) -> float:
@@ -97,6 +107,7 @@ def resize(walk: Walker, op: Operator, name: str) -> Any:
     if not isinstance(size, Param):
         raise unsupported(Call(op.kind.lower(), name, True, {}))
     sides = [int(side) for side in np.ravel(size.value)]
+    _one_row(op, name, turned and sides[0] > 1)
     args = {"self": x, "output_size": sides[::-1] if turned else sides}
     if op.kind.endswith("NEIGHBOR"):
         args["places"] = of_tflite(way)
