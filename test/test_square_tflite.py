@@ -77,6 +77,23 @@ def batch_of_rows(kind: str) -> Float:
     return ended(net.op(kind, (net.x, net.whole(1)), net.shape, "ReverseV2Options"))
 
 
+def mean_of_a_vector() -> Float:
+    """Features seen as moments of one number, whose mean is a gate for them."""
+    net = Float(N + 2, N + 2).linear(N + 2, 1, N + 2).over("MEAN", 1).view(1, N + 2, 1)
+    given = net.x
+    net.op("MEAN", (net.x, net.whole(1)), (1, 1, 1), "ReducerOptions", KeepDims=True)
+    net.op("LOGISTIC", (net.x,), net.shape)
+    return ended(net.op("MUL", (given, net.x), (1, N + 2, 1), "MulOptions"))
+
+
+def padded_vector() -> Float:
+    """Zeros before and behind a vector, all of which are seen as rows."""
+    net = Float(N, N).linear(N, 1, N).over("MEAN", 1).view(1, 1, N)
+    widths = net.w.tensor("p", (3, 2), "int32", np.array([[0, 0], [1, 1], [0, 0]]))
+    net.op("PAD", (net.x, widths), (1, 3, N), "PadOptions").view(1, 6, 2)
+    return ended(net.op("ABS", (net.x,), net.shape, "AbsOptions"))
+
+
 CONVERT = {
     "a batch of rows, cut": lambda: batch_of_rows("SLICE"),
     "a batch of rows, turned round": lambda: batch_of_rows("REVERSE_V2"),
@@ -86,6 +103,8 @@ CONVERT = {
     "across channels": lambda: across_channels().linear(3),
     "of columns": of_columns,
     "one slope": one_slope,
+    "mean of a vector": mean_of_a_vector,
+    "padded vector": padded_vector,
 }
 
 
@@ -96,7 +115,8 @@ def test_a_square_map_of_a_file(name: str, tmp_path: Path) -> None:
     graph = load_model(path).graph
     shape = graph.tensors["input"].shape
     pixels = np.random.default_rng(0).integers(0, 256, (3, *shape)).astype(np.uint8)
-    entry = {"both ways": (N, N)}.get(name, (5, N) if "batch" in name else shape)
+    entries = {"both ways": (N, N), "mean of a vector": (N + 2, N + 2), "padded vector": (N, N)}
+    entry = entries.get(name, (5, N) if "batch" in name else shape)
     wanted = interpreted(path, pixels.reshape(3, *entry))
     found = run_float(graph, pixels).reshape(wanted.shape)
     assert np.abs(found - wanted).max() < 1e-4 * np.abs(wanted).max()
@@ -124,8 +144,18 @@ def more_rows() -> Float:
     return ended(net.op(kind, (net.x, net.whole(N, N)), made, "ResizeNearestNeighborOptions", **about))
 
 
+def rows_as_a_batch() -> Float:
+    """The mean of each row's columns beside the map, along whose columns it would lie."""
+    net = square(N, N, N)
+    given = net.x
+    net.view(N, N, N)
+    net.op("MEAN", (net.x, net.whole(1)), (N, 1, N), "ReducerOptions", KeepDims=True)
+    return ended(net.op("MAXIMUM", (net.x, given), (1, N, N, N), "MaximumMinimumOptions"))
+
+
 REFUSED: dict[str, tuple[Callable[[], Float], str]] = {
     "shares turned": (shares_turned, "the op matmul on the scores of attention"),
+    "rows as a batch": (rows_as_a_batch, r"MAXIMUM of \[4, 1, 4\] and \[1, 4, 4, 4\] is not supported"),
     "more rows": (more_rows, "adds rows to a map of one row"),
     "rows of length one": (rows_of_length_one, r"the length of each row of a view \[4, 16\]"),
 }
@@ -133,7 +163,7 @@ REFUSED: dict[str, tuple[Callable[[], Float], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_a_square_map_is_not(name: str, tmp_path: Path) -> None:
-    """Each converted once: the shares as they were, rows as columns, and one length for all rows."""
+    """Each converted once: shares as they were, rows as columns or a batch, one length for all rows."""
     make, text = REFUSED[name]
     with pytest.raises(ConvertError, match=text):
         load_model(make().file(tmp_path))

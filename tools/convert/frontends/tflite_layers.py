@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -167,7 +168,8 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
         return reshaped(walk, op, name, left)
     h, w, c = walk.low.shape(x)
     one_side = len(shape) == 4 and over in ({1}, {2})
-    if x.order is not None or (one_side and shape[1:3] != (h, w)):
+    as_channels = len(shape) > 2 and shape[-1] != c and x.pad is None  # numbers over time, which are a vector
+    if x.order is not None or as_channels or (one_side and shape[1:3] != (h, w)):
         keep = len(left) == len(shape)
         return in_order(walk, word, name, self=seen(walk, op, name), dim=sorted(over), keepdim=keep)
     spatial = set(range(1, len(shape) - 1))
@@ -230,6 +232,7 @@ def _combined(walk: Walker, op: Operator, name: str) -> Any:
     if (made := _of_channels(walk, op, name, a, b)) is not None:
         return made
     acts = [v for v in (a, b) if isinstance(v, Act)]
+    _check_axes(walk, op, name, acts)
     if len(acts) == 1 and acts[0].order is not None and len(acts[0].dims) == 4:  # NCHW, as its constant is
         sides = [seen(walk, op, name, place) for place in (0, 1)]
         return in_order(walk, op.kind.lower(), name, self=sides[0], other=sides[1])
@@ -240,6 +243,17 @@ def _combined(walk: Walker, op: Operator, name: str) -> Any:
             sides[place] = _bias_of_its_own(walk, op, name, place, given, value)
     made = lower(walk.low, Call(op.kind.lower(), name, True, {"self": sides[0], "other": sides[1]}))
     return walk.seen_as(next((v for v in sides if isinstance(v, Act) and v.order is not None), None), made)
+
+
+def _check_axes(walk: Walker, op: Operator, name: str, acts: Sequence[Act]) -> None:
+    """ConvertError for two activations of different ranks where a first axis is not the batch's."""
+    a, b = (walk.file.tensors[t].shape for t in op.inputs[:2])
+    other = any(len(shape) > 2 and shape[0] != walk.low.batch for shape in (a, b))
+    if len(acts) == 2 and len(a) != len(b) and other:
+        raise ConvertError(
+            f"layer {name}: {op.kind} of {list(a)} and {list(b)} is not supported; the nearest that is: of "
+            "tensors of as many axes, the batch first"
+        )
 
 
 def _whole(walk: Walker, op: Operator, name: str, tensor: int) -> Any:

@@ -38,7 +38,7 @@ def view(walk: Walker, op: Operator, name: str) -> Any:
         )
     if x.order is not None:
         return reshaped(walk, op, name, shape)
-    if x.pad and len(shape) < 3:  # else a convolution behind it takes the zeros
+    if x.pad and (len(shape) < 3 or walk.low.shape(x)[:2] == (1, 1)):  # else a convolution takes the zeros
         x = settled(walk.low, Call(op.kind.lower(), name, False, {"self": x})).x
     own = walk.low.shape(x)
     row_first = len(shape) == 4 and shape[1] == 1 and own == (shape[2], 1, shape[3])
