@@ -66,7 +66,8 @@ uint32_t integer_lstm_fwd_scratch(const struct recurrent *p);
 
 /* The same by rows as they come: begin, then `count` rows at a time, as often as there are any.
  *
- * state    as many bytes as the cell's state function says, 4-byte aligned, all 0 after begin, untouched by others until the last row
+ * state    as many bytes as the cell's state function says, 4-byte aligned, all 0 after begin, untouched by others until
+ *          the last row
  * x        int8 [count][inputs]
  * y        where the first of these rows would stand in int8 [rows][units]; where last is 1 only what the last row leaves
  *          is written, to the place of row 0

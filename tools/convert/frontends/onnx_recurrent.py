@@ -77,8 +77,8 @@ def _check(walk: Walker, step: Step, call: Call) -> None:
         raise call.error(
             f"{step.op} of sequences whose lengths are computed is not supported; leave them out"
         )
-    moments = seen(walk, step, walk.value(step.inputs[0])).dims[time]
-    if isinstance(lengths, Param) and (lengths.value < moments).any():
+    moments = seen(walk, step, walk.value(step.inputs[0])).dims[time] if lengths is not None else 0
+    if lengths is not None and (lengths.value < moments).any():
         raise call.error(
             f"{step.op} of sequences shorter than the {moments} moments of its input is not supported; the "
             "nearest that is: a Slice of these moments before it"

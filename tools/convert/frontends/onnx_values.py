@@ -169,10 +169,14 @@ def named(walk: Walker, step: Step, value: Value, kind: str) -> Param:
     plain = np.asarray(value.value, np.float32)
     if value.name.endswith(f".{kind}") and value.name.removesuffix(f".{kind}") not in walk.low.layers:
         return Param(value.name, plain)
-    alone = [s.module for s in walk.file.steps if s.op == step.op].count(step.module) == 1
-    if step.module and alone and step.module not in walk.low.layers:
+    if step.module and step.module not in walk.low.layers and _is_alone(walk, step):
         return Param(f"{step.module}.{kind}", plain)
     return Param(f"{step.name.strip('/').replace('/', '.')}.{kind}", plain)
+
+
+def _is_alone(walk: Walker, step: Step) -> bool:
+    """Whether no other node of its kind is of the same module."""
+    return [s.module for s in walk.file.steps if s.op == step.op].count(step.module) == 1
 
 
 def channels_first(rank: int) -> list[int]:

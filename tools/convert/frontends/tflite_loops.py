@@ -31,7 +31,6 @@ NEAREST = "Keras' LSTM, GRU (reset_after=True) and SimpleRNN, with their own act
 ORDER = {1: (0,), 3: (1, 0, 2), 4: (0, 1, 2, 3)}  # PyTorch's order of gates in Keras': of a GRU r, z, n
 CLOSE = 1e-4
 MOST = 1 << 22  # numbers that a loop carries, or that one of its operators makes
-TRIES = 2  # moments that are compared: the first and the last
 
 
 def _dense(op: Operator, v: Arrays) -> np.ndarray:
@@ -51,8 +50,6 @@ RULES: Mapping[str, Callable[[Operator, Arrays], np.ndarray | list[np.ndarray]]]
     "LESS": lambda op, v: v[0] < v[1],
     "LOGICAL_AND": lambda op, v: v[0] & v[1],
 }
-
-
 GROWS = ("ADD", "SUB", "MUL", "LESS", "LOGICAL_AND", DENSE)  # which make more numbers than they read
 
 
@@ -155,6 +152,8 @@ def _cell(walk: Walker, op: Operator, name: str, found: Loop) -> tuple[int, Cell
     (x,), (h,) = weights
     assert x is not None and h is not None
     units, gates = h.shape[1], h.shape[0] // max(h.shape[1], 1)
+    if not _ends_with_the_rows(walk, op, found):
+        raise _refused(name, "of another cell")
     if gates not in ORDER or h.shape[0] != gates * units or len(x) != len(h):
         raise _refused(name, "of another cell")
     numbers = [
@@ -174,26 +173,39 @@ def _in_order(values: np.ndarray, order: Sequence[int]) -> np.ndarray:
 
 
 def _is_of(walk: Walker, op: Operator, found: Loop, gates: int, cell: Cell) -> bool:
-    """Whether a cell goes through the moments as a loop does, by random numbers."""
+    """Whether a cell goes through the moments as a loop does, by random numbers at the first and the last."""
     time = walk.file.tensors[op.inputs[found.rows]].shape[0]
-    for moment in (0, time - 1)[:TRIES]:
-        given = list(_drawn(walk, op, moment))
-        wanted = _step(gates, cell, given[found.rows][moment], *(given[place] for place in found.states))
-        try:
-            made = evaluated(found.body, given)
-            goes_on = [evaluated(found.condition, list(_drawn(walk, op, m)))[0] for m in (time - 1, time)]
-        except (ValueError, IndexError, TypeError, KeyError):
-            return False
-        leaves = [np.array(moment + 1)] * len(found.counts) + list(wanted)
-        leaves += [_kept(given[place], moment, wanted[0]) for place in found.kept]
-        places = (*found.counts, *found.states, *found.kept)
-        alike = all(
-            np.shape(made[place]) == np.shape(want) and np.allclose(made[place], want, CLOSE, CLOSE)
-            for place, want in zip(places, leaves, strict=True)
-        )
-        if not alike or len(found.states) != len(wanted) or [bool(g) for g in goes_on] != [True, False]:
-            return False
-    return True
+    try:
+        return all(_is_alike(walk, op, found, moment, gates, cell) for moment in (0, time - 1))
+    except (ValueError, IndexError, TypeError, KeyError):
+        return False
+
+
+def _is_alike(walk: Walker, op: Operator, found: Loop, moment: int, gates: int, cell: Cell) -> bool:
+    """The same at one moment."""
+    given = list(_drawn(walk, op, moment))
+    wanted = _step(gates, cell, given[found.rows][moment], *(given[place] for place in found.states))
+    leaves = [np.array(moment + 1)] * len(found.counts) + list(wanted)
+    leaves += [_kept(given[place], moment, wanted[0]) for place in found.kept]
+    made = evaluated(found.body, given)
+    places = (*found.counts, *found.states, *found.kept)
+    return len(found.states) == len(wanted) and all(
+        np.shape(made[place]) == np.shape(want) and np.allclose(made[place], want, CLOSE, CLOSE)
+        for place, want in zip(places, leaves, strict=True)
+    )
+
+
+def _goes_on(walk: Walker, op: Operator, found: Loop, moment: int) -> bool:
+    return bool(evaluated(found.condition, list(_drawn(walk, op, moment)))[0])
+
+
+def _ends_with_the_rows(walk: Walker, op: Operator, found: Loop) -> bool:
+    """Whether the last moment is one of the loop's, and the one behind it is none."""
+    time = walk.file.tensors[op.inputs[found.rows]].shape[0]
+    try:
+        return _goes_on(walk, op, found, time - 1) and not _goes_on(walk, op, found, time)
+    except (ValueError, IndexError, TypeError, KeyError):
+        return False
 
 
 def _drawn(walk: Walker, op: Operator, moment: int) -> Iterator[np.ndarray]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .fixed_point import divide_away, product16, saturate16
 from .numeric import Array, f32, requantize
 
 Side = tuple[float, int]  # scale and zero point of a tensor
@@ -65,7 +66,7 @@ def requantized(values: Array, m: Any) -> Array:
     """MultiplyByQuantizedMultiplier() of whole numbers that are a few, m of any size."""
     fine, left, right = rescale(m)
     high: Array = ((values.astype(np.int64) << left) * fine + 2**30) >> 31
-    return _through(high, right)
+    return divide_away(high, right)
 
 
 def clip(stored: Array, x: Side, y: Side, least: float, most: float) -> Array:
@@ -109,13 +110,13 @@ def hard_swish(stored: Array, x: Side, y: Side) -> Array:
     output, output_exponent = _multiplier16(hires / f32(y[0]))
     reluish, exponent = _multiplier16(hires / f32(3 / 32768))
     wide = (stored.astype(np.int64) - x[1]) << 7
-    value = _sat16(wide << max(exponent - 1, 0))
-    value = _high(value, reluish)
-    value = _sat16(value << 1) if exponent > 0 else _through(value, -exponent)
-    product = ((value + 2**15) >> 1) * _high(wide, output)
+    value = saturate16(wide << max(exponent - 1, 0))
+    value = product16(value, reluish)
+    value = saturate16(value << 1) if exponent > 0 else divide_away(value, -exponent)
+    product = ((value + 2**15) >> 1) * product16(wide, output)
     whole = np.sign(product) * (np.abs(product) >> 15)
     whole <<= min(max(output_exponent, 0), EXPONENT_MOST)
-    return _int8(_through(whole, max(-output_exponent, 0)) + y[1])
+    return _int8(divide_away(whole, max(-output_exponent, 0)) + y[1])
 
 
 def _int8(values: Array) -> Array:
@@ -135,17 +136,3 @@ def _multiplier16(m: Any) -> tuple[int, int]:
     """The same as 15 bits."""
     fine, exponent = (int(part) for part in _multiplier(m))
     return min((fine + 2**15) >> 16, 2**15 - 1), exponent
-
-
-def _sat16(values: Array) -> Array:
-    return np.asarray(np.clip(values, -(2**15), 2**15 - 1))
-
-
-def _high(values: Array, m: int) -> Array:
-    """A doubled product's upper 16 bits, half up."""
-    return np.asarray((values * m + 2**14) >> 15)
-
-
-def _through(values: Array, shift: int) -> Array:
-    """values / 2^shift, half away from zero."""
-    return np.asarray((values - (values < 0) + (1 << shift >> 1)) >> shift) if shift else values
