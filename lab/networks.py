@@ -23,10 +23,10 @@ from microtrain.convert.ir import (
     out_size,
 )
 from microtrain.convert.ops import coded, mul_add, position, prototypes, recurrent, unflatten
+from microtrain.convert.ops.aten.pool import CHANNEL_MAXIMUM, CHANNEL_MEAN
+from microtrain.convert.ops.aten.resample import RESAMPLE
 from microtrain.convert.ops.attention import ATTENTION
 from microtrain.convert.ops.functions import SIGMOID
-from microtrain.convert.ops.pool_aten import CHANNEL_MAXIMUM, CHANNEL_MEAN
-from microtrain.convert.ops.resample_aten import RESAMPLE
 from microtrain.convert.ops.scale import MULTIPLY, PIXELS
 from microtrain.convert.ops.upsample import UPSAMPLE
 

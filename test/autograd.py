@@ -16,6 +16,7 @@ from microtrain.base.plan import PROTOTYPES
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph, Node, Tensor
 from microtrain.convert.ops import mul_add, position, prototypes, reconstruct
+from microtrain.convert.ops.aten.pool import DOWN
 from microtrain.convert.ops.curves import NUMBERS
 from microtrain.convert.ops.functions import (
     ABSOLUTE,
@@ -26,7 +27,6 @@ from microtrain.convert.ops.functions import (
     LOGARITHM,
     POWER,
 )
-from microtrain.convert.ops.pool_aten import DOWN
 from microtrain.convert.ops.scale import MULTIPLY, PIXELS, SCALE
 
 torch.set_num_threads(1)

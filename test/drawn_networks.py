@@ -24,15 +24,9 @@ from microtrain.convert.ir import (
     out_size,
 )
 from microtrain.convert.ops import position, recurrent, unflatten
-from microtrain.convert.ops.attention import ATTENTION
-from microtrain.convert.ops.channels_aten import CONCAT, TAKE
-from microtrain.convert.ops.functions import CLIP, SIGMOID, SILU
-from microtrain.convert.ops.mul_add import MUL_ADD, Constants, node_of
-from microtrain.convert.ops.normalise import GROUP_NORM
-from microtrain.convert.ops.pool_aten import CHANNEL_MAXIMUM, CHANNEL_MEAN, DOWN
-from microtrain.convert.ops.recurrent import cell_of
-from microtrain.convert.ops.recurrent_cell import GATES, Real
-from microtrain.convert.ops.resample_aten import (
+from microtrain.convert.ops.aten.channels import CONCAT, TAKE
+from microtrain.convert.ops.aten.pool import CHANNEL_MAXIMUM, CHANNEL_MEAN, DOWN
+from microtrain.convert.ops.aten.resample import (
     RESAMPLE,
     WAYS,
     adaptive_spans,
@@ -41,11 +35,17 @@ from microtrain.convert.ops.resample_aten import (
     between,
     chosen,
 )
+from microtrain.convert.ops.aten.transposed import spread
+from microtrain.convert.ops.aten.upsample import ROUNDINGS, of_onnx
+from microtrain.convert.ops.attention import ATTENTION
+from microtrain.convert.ops.functions import CLIP, SIGMOID, SILU
+from microtrain.convert.ops.mul_add import MUL_ADD, Constants, node_of
+from microtrain.convert.ops.normalise import GROUP_NORM
+from microtrain.convert.ops.recurrent import cell_of
+from microtrain.convert.ops.recurrent_cell import GATES, Real
 from microtrain.convert.ops.scale import MULTIPLY, PIXELS, SCALE
 from microtrain.convert.ops.tokens import LAST
-from microtrain.convert.ops.transposed_aten import spread
 from microtrain.convert.ops.upsample import UPSAMPLE
-from microtrain.convert.ops.upsample_aten import ROUNDINGS, of_onnx
 from microtrain.convert.scheme import Scheme, convolutions
 
 CLASSES = 3

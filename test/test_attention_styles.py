@@ -19,9 +19,9 @@ from torch_networks import randomise
 
 from microtrain.convert.execute.batched import run_float, run_int8
 from microtrain.convert.ir import ConvertError, Graph
-from microtrain.convert.ops.across_aten import DENSE
+from microtrain.convert.ops.aten.across import DENSE
+from microtrain.convert.ops.aten.attention_bias import factored
 from microtrain.convert.ops.attention import ATTENTION
-from microtrain.convert.ops.attention_bias_aten import factored
 from microtrain.convert.ops.position import POSITION
 from microtrain.convert.quantize.ptq import Choices, quantize_model
 

@@ -24,7 +24,8 @@ from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph, Node
 from microtrain.convert.native_model import NativeModel
-from microtrain.convert.ops import TABLE, channels, channels_aten
+from microtrain.convert.ops import TABLE, channels
+from microtrain.convert.ops.aten import channels as channels_aten
 from microtrain.convert.quantize.ptq import Choices, quantize_model
 from microtrain.convert.scheme import convolutions
 

@@ -26,7 +26,7 @@ from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.native_model import NativeModel
-from microtrain.convert.ops.pool_aten import DOWN
+from microtrain.convert.ops.aten.pool import DOWN
 from microtrain.convert.passes.fuse import fuse
 from microtrain.convert.quantize.ptq import Choices, quantize_model
 from microtrain.convert.scheme import convolutions

@@ -16,8 +16,8 @@ from test_resample import assert_as_pytorch
 from torch import nn
 from torch.nn import functional
 
+from microtrain.convert.frontends.aten.resized import resized
 from microtrain.convert.frontends.module import load_model
-from microtrain.convert.frontends.resized import resized
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.scheme import convolutions
 

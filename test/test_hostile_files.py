@@ -26,7 +26,7 @@ from microtrain.base.errors import Error, FileError
 from microtrain.base.npz import read_npz
 from microtrain.base.pickles import Instance, read_pickle
 from microtrain.convert import scheme
-from microtrain.convert.frontends.aten import lower
+from microtrain.convert.frontends.aten.rules import lower
 from microtrain.convert.frontends.checkpoint import read_checkpoint
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError

@@ -13,7 +13,7 @@ from test_resample import assert_as_pytorch
 from torch import nn
 from torch.nn import functional
 
-from microtrain.convert.frontends import in_place
+from microtrain.convert.frontends.aten import in_place
 from microtrain.convert.ir import ConvertError
 
 SHAPE = (3, 8, 8)

@@ -17,13 +17,13 @@ from lab.networks import Builder
 from microtrain.convert.ir import Graph
 from microtrain.convert.loading import load, quantized_with_report
 from microtrain.convert.ops import TABLE, attention
+from microtrain.convert.ops.aten.normalise import GROUP_NORM
+from microtrain.convert.ops.aten.pool import CHANNEL_MAXIMUM, CHANNEL_MEAN
+from microtrain.convert.ops.aten.resample import RESAMPLE
 from microtrain.convert.ops.coded import CODED
 from microtrain.convert.ops.grouped import GROUPED
 from microtrain.convert.ops.mul_add import MUL_ADD
-from microtrain.convert.ops.normalise_aten import GROUP_NORM
-from microtrain.convert.ops.pool_aten import CHANNEL_MAXIMUM, CHANNEL_MEAN
 from microtrain.convert.ops.position import POSITION
-from microtrain.convert.ops.resample_aten import RESAMPLE
 from microtrain.convert.ops.scale import MULTIPLY, PIXELS
 from microtrain.convert.ops.tokens import LAST
 from microtrain.convert.ops.upsample import UPSAMPLE

@@ -10,7 +10,7 @@ from onnx import helper
 from test_onnx import constants, reference, saved
 
 from microtrain.convert.execute.batched import run_int8
-from microtrain.convert.frontends.known_scales import with_known_scales
+from microtrain.convert.frontends.clean.known_scales import with_known_scales
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import Graph, Input, Node, Tensor
 from microtrain.convert.ops.functions import ACTIVATIONS, POWER, SIGMOID

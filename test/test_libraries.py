@@ -23,7 +23,7 @@ from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.batched import run_float, run_int8
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.native_model import NativeModel
-from microtrain.convert.ops.across_aten import TURN
+from microtrain.convert.ops.aten.across import TURN
 from microtrain.convert.quantize.ptq import Choices, quantize_model
 
 SERIES, IMAGE = (3, 30), (3, 16, 16)

@@ -33,9 +33,9 @@ from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import unflatten
-from microtrain.convert.ops.channels_aten import TAKE
+from microtrain.convert.ops.aten.channels import TAKE
+from microtrain.convert.ops.aten.unflatten import UNFLATTEN
 from microtrain.convert.ops.reconstruct import ANOMALY, NORMAL, calibrated, closed
-from microtrain.convert.ops.unflatten_aten import UNFLATTEN
 from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.quantize.int8 import quantize
 from microtrain.convert.quantize.ptq import Choices, quantize_model

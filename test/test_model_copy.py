@@ -32,8 +32,8 @@ from microtrain.convert.emit.document import document
 from microtrain.convert.execute.batched import run_float
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.frontends.module import load_model
-from microtrain.convert.frontends.tflite import tflite_homes
-from microtrain.convert.frontends.tflite_trained import trained_tflite
+from microtrain.convert.frontends.tflite.reader import tflite_homes
+from microtrain.convert.frontends.tflite.trained import trained_tflite
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lite import LiteResiduals
 from microtrain.convert.pipeline import compile_graph

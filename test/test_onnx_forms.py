@@ -16,10 +16,10 @@ from test_onnx import constants, load, reference, refusal, saved, softmaxed
 from test_other_onnx import TO_FIRST, TO_LAST, differs, drawn, node, within
 
 from microtrain.convert.execute.batched import run_float
-from microtrain.convert.frontends.onnx_constants import folded
-from microtrain.convert.frontends.onnx_file import Step
+from microtrain.convert.frontends.onnx.constants import folded
+from microtrain.convert.frontends.onnx.file import Step
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.ops.upsample_aten import of_onnx
+from microtrain.convert.ops.aten.upsample import of_onnx
 
 Nodes = Sequence[Any]
 

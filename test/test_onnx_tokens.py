@@ -22,10 +22,10 @@ from torch import nn
 
 from microtrain.convert.execute.batched import run_float, run_int8
 from microtrain.convert.frontends.module import load_model
-from microtrain.convert.frontends.onnx import onnx_homes
-from microtrain.convert.frontends.onnx_file import read_onnx_file
-from microtrain.convert.frontends.onnx_gelu import gelus
-from microtrain.convert.frontends.onnx_norm_pieces import norms
+from microtrain.convert.frontends.onnx.erf import gelus
+from microtrain.convert.frontends.onnx.file import read_onnx_file
+from microtrain.convert.frontends.onnx.norm_pieces import norms
+from microtrain.convert.frontends.onnx.reader import onnx_homes
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.ops import attention, conv
 from microtrain.convert.ops.head import HEAD

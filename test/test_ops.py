@@ -18,7 +18,7 @@ from torch import nn
 from lab.house import op_names
 from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.executor import Executor
-from microtrain.convert.frontends import affine
+from microtrain.convert.frontends.aten import affine
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.native_model import Sgd

@@ -16,11 +16,11 @@ from lab.attack.tflite_networks import NETWORKS, Float, each_moment
 from lab.tasks.logits import int8_graph, logits
 from lab.tasks.logits import interpreted as stored
 from microtrain.convert.execute.batched import run_float
-from microtrain.convert.frontends.fold import clean
+from microtrain.convert.frontends.clean.fold import clean
 from microtrain.convert.frontends.module import load_model
-from microtrain.convert.frontends.tflite import read_tflite, tflite_homes
-from microtrain.convert.frontends.tflite_file import read_flatbuffer
-from microtrain.convert.frontends.tflite_pads import padded_last
+from microtrain.convert.frontends.tflite.file import read_flatbuffer
+from microtrain.convert.frontends.tflite.pads import padded_last
+from microtrain.convert.frontends.tflite.reader import read_tflite, tflite_homes
 from microtrain.convert.ir import ConvertError
 
 

@@ -27,7 +27,7 @@ from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph, Node
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import TABLE, resample
-from microtrain.convert.ops.resample_aten import (
+from microtrain.convert.ops.aten.resample import (
     ALIGNED,
     HALF_PIXEL,
     RESAMPLE,

@@ -40,7 +40,7 @@ def test_the_base_stands_on_nothing() -> None:
         ("tools/demo/cli.py", "def late() -> None:\n    from lab.bench import table"),
         ("lab/soak/line.py", "from lab.results import store"),
         ("tools/convert/names.py", "from microtrain.convert.ops.table import Op"),
-        ("tools/convert/frontends/fold.py", "from microtrain.convert.quantize.int8 import quantize"),
+        ("tools/convert/frontends/clean/fold.py", "from microtrain.convert.quantize.int8 import quantize"),
         ("tools/convert/memory/plan.py", "def late() -> None:\n    from ..emit import code"),
         (
             "tools/convert/passes/prune.py",

@@ -21,7 +21,7 @@ from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.batched import run_float, run_int8
 from microtrain.convert.ir import Graph
 from microtrain.convert.native_model import NativeModel
-from microtrain.convert.ops.normalise_aten import GROUP_NORM
+from microtrain.convert.ops.aten.normalise import GROUP_NORM
 from microtrain.convert.quantize.ptq import Choices, quantize_model
 
 IMAGE, FEATURES = (3, 12, 16), 10

@@ -17,9 +17,9 @@ from torch.nn import functional
 from lab.attack.tflite_networks import Float
 from microtrain.convert.cli import main as convert
 from microtrain.convert.execute.batched import run_float
-from microtrain.convert.frontends.fold import clean
+from microtrain.convert.frontends.clean.fold import clean
 from microtrain.convert.frontends.module import load_model
-from microtrain.convert.frontends.onnx import read_onnx
+from microtrain.convert.frontends.onnx.reader import read_onnx
 from microtrain.convert.frontends.results import chosen
 from microtrain.convert.ir import ConvertError
 

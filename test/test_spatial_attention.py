@@ -23,7 +23,7 @@ from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph, Node
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import TABLE, scale_pixels
-from microtrain.convert.ops.pool_aten import CHANNEL_MAXIMUM, CHANNEL_MEAN
+from microtrain.convert.ops.aten.pool import CHANNEL_MAXIMUM, CHANNEL_MEAN
 from microtrain.convert.ops.scale import PIXELS
 from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.scheme import Scheme, convolutions

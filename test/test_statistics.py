@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.batched import run_float, run_int8
-from microtrain.convert.frontends import fold
+from microtrain.convert.frontends.clean import fold
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.native_model import NativeModel

@@ -32,7 +32,7 @@ from microtrain.convert.execute.batched import run_int8, stored_pixels
 from microtrain.convert.ir import Graph
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import host, mul_add, pool, scale
-from microtrain.convert.ops.resample_aten import ALIGNED, ASYMMETRIC, HALF_PIXEL, between, between_in_1024ths
+from microtrain.convert.ops.aten.resample import ALIGNED, ASYMMETRIC, HALF_PIXEL, between, between_in_1024ths
 from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.reference import hostlib, tflite
 from microtrain.convert.reference import kernels as reference

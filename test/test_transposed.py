@@ -27,7 +27,7 @@ from microtrain.convert.execute.batched import run_float, run_int8
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.native_model import NativeModel
-from microtrain.convert.ops.resample_aten import RESAMPLE
+from microtrain.convert.ops.aten.resample import RESAMPLE
 from microtrain.convert.quantize.int8 import quantize
 from microtrain.convert.quantize.ptq import Choices, quantize_model
 from microtrain.convert.scheme import convolutions

@@ -28,8 +28,8 @@ from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph, Node
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import TABLE, upsample
-from microtrain.convert.ops.resample_aten import RESAMPLE, WAYS
-from microtrain.convert.ops.upsample_aten import ROUNDINGS, Places, exact, floored, of_onnx
+from microtrain.convert.ops.aten.resample import RESAMPLE, WAYS
+from microtrain.convert.ops.aten.upsample import ROUNDINGS, Places, exact, floored, of_onnx
 from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.scheme import Scheme, convolutions
 

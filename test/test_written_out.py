@@ -19,7 +19,7 @@ from torch import nn
 from microtrain.base.plan import HWC
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.ops.normalise_aten import GROUP_NORM
+from microtrain.convert.ops.aten.normalise import GROUP_NORM
 from microtrain.convert.quantize.ptq import Choices, quantize_model
 from microtrain.convert.tasks import headed
 from microtrain.device.merging import merge

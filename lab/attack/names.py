@@ -20,8 +20,8 @@ import numpy as np
 from microtrain.base.hostcc import compiler
 from microtrain.base.paths import FIRMWARE
 from microtrain.convert.emit.code import generate
-from microtrain.convert.frontends.aten import lower
-from microtrain.convert.frontends.fold import clean
+from microtrain.convert.frontends.aten.rules import lower
+from microtrain.convert.frontends.clean.fold import clean
 from microtrain.convert.ir import Graph
 from microtrain.convert.lowering import Act, Call, Lowering, Param
 from microtrain.convert.names import safe_name

@@ -20,18 +20,18 @@ OPS_ROOM = ROOT / "tools/convert/ops"
 EXERCISES_KERNELS = ROOT / "lab/attack/gradients.py"
 # They turn operators of another framework into calls of aten ops, whose names some of the IR's ops share.
 TRANSLATORS = {
-    *(ROOT / "tools/convert/frontends").glob("tflite*.py"),
-    *(ROOT / "tools/convert/frontends").glob("onnx*.py"),
+    *(ROOT / "tools/convert/frontends/tflite").glob("*.py"),
+    *(ROOT / "tools/convert/frontends/onnx").glob("*.py"),
 }
 # Words that are an op's name by chance: of schemes, plans, pictures for the classifier, Python's +, torch's
 # conv2d, a line's stream, an instruction.
 OTHER_WORDS = {
     ("tools/convert/scheme.py", "head"),
     ("tools/convert/memory/plan.py", "head"),
-    ("tools/convert/frontends/scalars.py", "add"),
-    ("tools/convert/frontends/affine.py", "add"),
-    ("tools/convert/frontends/constants.py", "add"),
-    ("tools/convert/frontends/constants.py", "conv2d"),
+    ("tools/convert/frontends/torch/scalars.py", "add"),
+    ("tools/convert/frontends/aten/affine.py", "add"),
+    ("tools/convert/frontends/aten/constant_rules.py", "add"),
+    ("tools/convert/frontends/aten/constant_rules.py", "conv2d"),
     ("tools/convert/nearest.py", "conv2d"),
     ("tools/demo/run.py", "head"),
     ("tools/fleet/words.py", "head"),

@@ -10,7 +10,7 @@ import numpy as np
 from lab.networks import OVER_CHANNELS, Builder, varied_network, with_codes
 from lab.pieces.networks import Named, attended, gates, groups, normed, sampled
 from lab.sizes.networks import SCHEMES
-from microtrain.convert.ops.pool_aten import MAXIMUM
+from microtrain.convert.ops.aten.pool import MAXIMUM
 from microtrain.convert.ops.tokens import LAST
 from microtrain.convert.pipeline import Passes, compile_graph
 from microtrain.convert.scheme import Scheme

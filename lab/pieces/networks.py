@@ -18,20 +18,13 @@ from microtrain.convert.frontends.module import LoadedModel, load_model
 from microtrain.convert.ir import Axis, ConvertError, Graph
 from microtrain.convert.memory.replay import Request
 from microtrain.convert.ops import hop
+from microtrain.convert.ops.aten.normalise import GROUP_NORM
+from microtrain.convert.ops.aten.resample import HALF_PIXEL, adaptive_spans, around, averages, between, chosen
+from microtrain.convert.ops.aten.transposed import spread
 from microtrain.convert.ops.functions import ABSOLUTE, CURVE, EXPONENTIAL, LOGARITHM, POWER
-from microtrain.convert.ops.normalise_aten import GROUP_NORM
 from microtrain.convert.ops.reconstruct import closed
 from microtrain.convert.ops.regression import measured as with_units
-from microtrain.convert.ops.resample_aten import (
-    HALF_PIXEL,
-    adaptive_spans,
-    around,
-    averages,
-    between,
-    chosen,
-)
 from microtrain.convert.ops.tokens import LAST
-from microtrain.convert.ops.transposed_aten import spread
 from microtrain.convert.pipeline import Compiled, Passes, compile_graph
 from microtrain.convert.recording import with_buffer
 from microtrain.convert.scheme import Scheme

@@ -183,7 +183,7 @@ class Lowering:
     copies   name of a copy in PyTorch, which no op makes here -> the tensor with its numbers
     parts    tensor that is a part of another one's memory in PyTorch -> that one
     cuts     such a part -> the call that cuts it out, which of its results it is, and that result
-    written  tensor -> what an op has changed in PyTorch, and not here (frontends/in_place.py)
+    written  tensor -> what an op has changed in PyTorch, and not here (frontends/aten/in_place.py)
     owners   where a weight comes from, or the address of its memory -> the layer that uses it first, and
              the weight: memory that nobody holds gets another one's weights
     last     tensors whose own order is HWC: an input that turned out to be a sequence of vectors

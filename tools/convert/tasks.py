@@ -9,6 +9,7 @@ import numpy as np
 from microtrain.base.plan import FLOAT
 from microtrain.base.sound import LogMel
 from microtrain.base.terminal import say
+from microtrain.convert.ops.aten.lengths import UNIT
 from microtrain.samples import log_mel
 
 from .defaults import RATE, SCORE_RATE
@@ -18,7 +19,6 @@ from .frontends.found import together
 from .frontends.module import LoadedModel
 from .ir import ConvertError, Graph
 from .ops import has_head, hop, prototypes
-from .ops.lengths_aten import UNIT
 from .ops.reconstruct import ANOMALY as SCORE
 from .ops.reconstruct import ENDINGS, calibrated, closed
 from .ops.regression import measured

@@ -11,10 +11,10 @@ import numpy as np
 from microtrain.base.files import replacing
 from microtrain.base.plan import OWN_HEAD, PROTOTYPES, SCORES, Plan, Trained, block_of
 from microtrain.base.reading import reading
-from microtrain.convert.frontends.onnx import onnx_homes
-from microtrain.convert.frontends.onnx_trained import trained_onnx
-from microtrain.convert.frontends.tflite import tflite_homes
-from microtrain.convert.frontends.tflite_trained import trained_tflite
+from microtrain.convert.frontends.onnx.reader import onnx_homes
+from microtrain.convert.frontends.onnx.trained import trained_onnx
+from microtrain.convert.frontends.tflite.reader import tflite_homes
+from microtrain.convert.frontends.tflite.trained import trained_tflite
 from microtrain.convert.lowering import Homes
 
 from .errors import DeviceError

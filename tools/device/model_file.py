@@ -12,8 +12,8 @@ import torch
 from microtrain.base.archive import open_archive
 from microtrain.base.errors import Error
 from microtrain.base.files import replacing
-from microtrain.convert.frontends import exported, torchscript
 from microtrain.convert.frontends.module import kind_of
+from microtrain.convert.frontends.torch import exported, torchscript
 
 from .errors import DeviceError
 

@@ -9,7 +9,7 @@ from microtrain.convert.ir import ConvertError, Graph, Node, Window
 from microtrain.convert.lowering import LINEAR, NORM, SOFTMAX, STAND_IN, LayerError
 from microtrain.convert.nearest import NO_LENGTH, NO_SOFTMAX
 from microtrain.convert.ops import conv, functions, pool
-from microtrain.convert.ops.lengths_aten import UNIT
+from microtrain.convert.ops.aten.lengths import UNIT
 
 from .edits import without
 

@@ -31,14 +31,14 @@ from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.normalisation import MeanAndStd, Normalisation, as_stored, choose
 from microtrain.convert.raw import Raw
 
-from .exported import read_exported
-from .fold import clean
-from .known_scales import with_known_scales
-from .onnx import read_onnx
+from .clean.fold import clean
+from .clean.known_scales import with_known_scales
+from .onnx.reader import read_onnx
 from .results import chosen
-from .tflite import read_tflite
-from .tflite_file import MAGIC
-from .torchscript import read_objects, read_torchscript
+from .tflite.file import MAGIC
+from .tflite.reader import read_tflite
+from .torch.exported import read_exported
+from .torch.torchscript import read_objects, read_torchscript
 
 Shape = tuple[int, ...]
 FLAT: dict[str, Callable[[Path, Shape | None], Raw]] = {  # one file, one reader

@@ -13,7 +13,7 @@ import numpy as np
 
 from microtrain.convert.ir import Node, Window
 from microtrain.convert.lowering import NORM, Act, Call, Lowering
-from microtrain.convert.ops.channels_aten import TAKE, take
+from microtrain.convert.ops.aten.channels import TAKE, take
 from microtrain.convert.ops.conv import DENSE
 from microtrain.convert.ops.tokens import places, settled, view_of, whole
 

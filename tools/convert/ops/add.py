@@ -22,6 +22,7 @@ from microtrain.convert.reference.hostlib import S8, U8, Record
 from microtrain.convert.reference.proofs import add_words
 from microtrain.convert.reference.windows import centred, requantized
 
+from .aten.upsample import UPSAMPLE
 from .bounds import INT16_MAX, SMALLER, Accumulator, reach
 from .ctext import struct
 from .environment import Env
@@ -46,7 +47,6 @@ from .table import (
     shape_of_input,
 )
 from .unit import whole
-from .upsample_aten import UPSAMPLE
 from .work import by_size, one_way
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from microtrain.convert.reference.hostlib import S8, SCRATCH, U8, Clamp, ErrorS8
 from microtrain.convert.reference.kernels import align
 from microtrain.convert.reference.numeric import Error, f32, quantize_error, rint_s32, sat8
 
-from .attention_aten import ATTENTION
+from .aten.attention import ATTENTION
 from .bounds import ERROR, INT16_MAX, INT32_MAX, SMALLER, Accumulator, reach
 from .conv_structs import Conv2d
 from .ctext import struct

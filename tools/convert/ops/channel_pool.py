@@ -13,10 +13,10 @@ from microtrain.convert.reference.hostlib import NUMBER, S8, U8, Clamp, ErrorS8,
 from microtrain.convert.reference.kernels import Error
 from microtrain.convert.reference.numeric import f32, quantize_error
 
+from .aten.pool import CHANNEL_MAXIMUM, CHANNEL_MEAN
 from .bounds import INT32_MAX, STORED, Accumulator, Bounds, no_integers
 from .environment import Env
 from .outputs import as_input
-from .pool_aten import CHANNEL_MAXIMUM, CHANNEL_MEAN
 from .stage import NOT_A_STAGE
 from .table import (
     NO_ATEN,
@@ -200,7 +200,7 @@ def _forward(
         in_place=not_in_place,
         kernels={f"{name}_fwd_s8": arguments},
         header=HEADER,
-        aten=NO_ATEN,  # the rules of means and maxima make them (pool_aten.py)
+        aten=NO_ATEN,  # the rules of means and maxima make them (aten/pool.py)
         folds=Folds.NOTHING if is_mean else Folds.RELU_PASSES,
         learns=Learns.NOTHING,
         output=as_input,

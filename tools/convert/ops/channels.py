@@ -20,8 +20,8 @@ from microtrain.convert.reference.numeric import f32, rint_s32, sat8
 from microtrain.convert.reference.windows import centred, requantized
 
 from . import joints
+from .aten.channels import CONCAT, CONCAT_ATEN, TAKE, TAKE_ATEN
 from .bounds import no_integers
-from .channels_aten import CONCAT, CONCAT_ATEN, TAKE, TAKE_ATEN
 from .ctext import Table, struct
 from .environment import Env
 from .outputs import as_input, by_range

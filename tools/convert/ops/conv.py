@@ -18,7 +18,8 @@ from microtrain.convert.reference.hostlib import NUMBER, S8, S32, SCRATCH, U8, U
 from microtrain.convert.reference.numeric import sat8
 from microtrain.convert.reference.windows import centred, requantized, window_sums
 
-from . import bias, bounds, conv_aten, conv_constants, conv_structs, unit
+from . import bias, bounds, conv_constants, conv_structs, unit
+from .aten import conv as conv_aten
 from .bounds import forward_of, geometry, layer_guard
 from .conv_constants import multipliers, qas_weights, weight_id
 from .conv_structs import Conv2d, SavedInput, SplitWeights, TrainedBias, TrainedWeights, c_struct

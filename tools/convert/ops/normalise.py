@@ -15,10 +15,10 @@ from microtrain.convert.reference import hostlib
 from microtrain.convert.reference.hostlib import S8, SCRATCH, U8, Clamp, ErrorS8, Record
 from microtrain.convert.reference.numeric import Error, f32, inverse_root, quantize_error, rint_s32, sat8
 
+from .aten.normalise import ATEN, GROUP_NORM
 from .bounds import ERROR, INT32_MAX, SMALLER, STORED, Accumulator
 from .ctext import struct
 from .environment import Env
-from .normalise_aten import ATEN, GROUP_NORM
 from .outputs import by_range
 from .stage import NOT_A_STAGE
 from .table import (

@@ -19,13 +19,13 @@ from microtrain.convert.reference.hostlib import S8, SCRATCH, U8, Clamp, ErrorS8
 from microtrain.convert.reference.numeric import sat8
 from microtrain.convert.reference.windows import taps, torch_padded
 
-from . import pool_aten
+from .aten import pool as pool_aten
+from .aten.pool import AVERAGE, DOWN, MAXIMUM
 from .bounds import ERROR, INT32_MAX, Accumulator, Bounds, fields, taps_at_a_pixel
 from .conv_structs import conv2d_struct
 from .ctext import numbers, struct
 from .environment import Env
 from .outputs import as_input
-from .pool_aten import AVERAGE, DOWN, MAXIMUM
 from .stage import WindowStage, known_scratch, no_biases, nothing_before
 from .table import (
     NOT_ALIGNED,

@@ -21,12 +21,12 @@ from microtrain.convert.reference.hostlib import NUMBER, S8, SCRATCH, Record, Si
 from microtrain.convert.reference.numeric import f32
 
 from . import integer_cell
+from .aten.recurrent import OF_CELLS
 from .bounds import INT32_MAX, SMALLER, Accumulator, reach
 from .conv_structs import Conv2d, conv2d_struct
 from .ctext import Table, numbers, struct
 from .environment import Env
 from .outputs import by_range
-from .recurrent_aten import OF_CELLS
 from .recurrent_cell import (
     GATE_BITS,
     GATES,

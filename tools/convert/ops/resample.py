@@ -19,11 +19,11 @@ from microtrain.convert.reference import tflite
 from microtrain.convert.reference.hostlib import S8, U16, Clamp, ErrorS8, Record
 from microtrain.convert.reference.numeric import f32, quantize_error, rint_s32
 
+from .aten.resample import ATEN, MOST_SIDE, RESAMPLE
 from .bounds import ERROR, INT32_MAX, SMALLER, Accumulator, reach
 from .ctext import Table, numbers, struct
 from .environment import Env
 from .outputs import as_input, float32
-from .resample_aten import ATEN, MOST_SIDE, RESAMPLE
 from .stage import NOT_A_STAGE
 from .table import (
     NOT_ALIGNED,

@@ -16,11 +16,11 @@ import numpy as np
 from microtrain.convert.ir import WINDOW_MOST, Layer, Shape, Source, Tensor, Window
 from microtrain.convert.lowering import NORM, Act, Call, Lowering, Param
 
-from .channels_aten import TAKE, take
+from .aten.channels import TAKE, take
+from .aten.resample import chosen, sampled
+from .aten.unflatten import of_vector
 from .conv import DEPTHWISE
 from .pool import AVERAGE
-from .resample_aten import chosen, sampled
-from .unflatten_aten import of_vector
 
 # Over rows: what makes all of them leave something, and what only the last.
 LAST = {cell: f"{cell}_last" for cell in ("gru", "lstm", "integer_lstm")}

@@ -11,6 +11,7 @@ from microtrain.convert.names import Names
 from microtrain.convert.reference.hostlib import NUMBER, S8, Clamp, ErrorS8
 from microtrain.convert.reference.kernels import Error, error_pass
 
+from .aten.unflatten import ATEN, UNFLATTEN
 from .bounds import no_integers
 from .environment import Env
 from .outputs import as_input
@@ -35,7 +36,6 @@ from .table import (
     no_structs,
     no_tables,
 )
-from .unflatten_aten import ATEN, UNFLATTEN
 from .unit import whole
 from .work import by_size, one_way
 

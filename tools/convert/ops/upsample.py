@@ -13,6 +13,7 @@ from microtrain.convert.names import Names
 from microtrain.convert.reference.hostlib import S8, Clamp, ErrorS8, Record
 from microtrain.convert.reference.numeric import quantize_error
 
+from .aten.upsample import ATEN, UPSAMPLE
 from .bounds import ERROR, INT32_MAX, SMALLER, Accumulator, no_integers
 from .ctext import struct
 from .environment import Env
@@ -38,7 +39,6 @@ from .table import (
     not_in_place,
 )
 from .unit import whole
-from .upsample_aten import ATEN, UPSAMPLE
 from .work import by_size, one_way
 
 if TYPE_CHECKING:

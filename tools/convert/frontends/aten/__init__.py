@@ -1,0 +1,1 @@
+"""Calls of aten ops, which every reader ends in: layers of the float graph (`rules.py`), or constants."""

@@ -1,0 +1,1 @@
+"""Reads ONNX: its operators become calls of aten ops (`reader.py`)."""

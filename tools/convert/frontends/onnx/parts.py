@@ -1,0 +1,59 @@
+"""Who makes and who reads the tensors of an ONNX graph, for what looks for several steps that are one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .constants import constant_of
+from .file import OnnxGraph, Step
+
+
+class Pieces:
+    """Who makes and who reads the tensors of a graph, and which are single numbers."""
+
+    def __init__(self, file: OnnxGraph) -> None:
+        self.file = file
+        self.makers = {o: s for s in file.steps for o in s.outputs}
+        self.readers: dict[str, list[Step]] = {}
+        for step in file.steps:
+            for name in set(step.inputs):
+                self.readers.setdefault(name, []).append(step)
+        self.numbers = {
+            name: float(value.reshape(())) for name, value in file.constants.items() if value.size == 1
+        }
+        for step in file.steps:
+            value = constant_of(step) if step.op == "Constant" else None
+            if value is not None and value.size == 1 and value.dtype.kind in "fi":
+                self.numbers[step.outputs[0]] = float(value.reshape(()))
+            elif step.op == "DequantizeLinear" and step.inputs[0] in self.numbers:
+                stored, scale, *zero = (self.numbers.get(name, 0.0) for name in step.inputs)
+                self.numbers[step.outputs[0]] = (stored - sum(zero)) * scale
+        self.outputs = set(file.outputs)
+
+    def made(self, name: str, op: str) -> Step | None:
+        """What makes a tensor, if it is of that op."""
+        step = self.makers.get(name)
+        return step if step is not None and step.op == op else None
+
+    def held(self, name: str) -> np.ndarray | None:
+        """A constant, or one that was turned or copied."""
+        step = self.makers.get(name)
+        if step is None:
+            return self.file.constants.get(name)
+        if step.op == "Constant":
+            return constant_of(step)
+        if step.op not in ("Transpose", "Identity"):
+            return None
+        found = self.held(step.inputs[0])
+        return (
+            found if found is None or step.op == "Identity" else found.transpose(step.attributes.get("perm"))
+        )
+
+    def alone(self, inside: frozenset[str], readers: Sequence[Step]) -> bool:
+        """Whether nothing else reads what is inside some steps."""
+        known = {id(step) for step in readers}
+        return not inside & self.outputs and all(
+            id(step) in known for name in inside for step in self.readers.get(name, ())
+        )

@@ -1,0 +1,1 @@
+"""Reads TFLite's flatbuffers: their operators become calls of aten ops (`reader.py`)."""
