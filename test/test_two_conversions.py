@@ -66,6 +66,14 @@ def test_processes_that_write_into_one_folder_leave_the_files_of_one(tmp_path: P
     assert len(list(folder.iterdir())) == 8  # and nothing else
 
 
+def test_conversions_into_many_folders_leave_few_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing.tempfile, "gettempdir", lambda: str(tmp_path))
+    files = {Path(writing.alone(tmp_path / str(i)).lock_file) for i in range(200)}
+    assert {path.parent for path in files} == {tmp_path} and len(files) <= 16
+
+
 def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConvertError, match=r"cannot write to .*file/out"):

@@ -105,7 +105,10 @@ def write_all(files: dict[str, bytes], folder: Path) -> None:
 
 
 def alone(folder: Path) -> FileLock:
-    """Waits until no other process of this user writes to the folder."""
-    owner = f"{getpass.getuser()}:{folder.resolve()}"
-    name = f"microtrain-{hashlib.sha256(owner.encode()).hexdigest()[:16]}.lock"
-    return FileLock(Path(tempfile.gettempdir()) / name)
+    """Waits until no other process of this user writes to the folder.
+
+    A lock's file cannot be taken away without a race, so a user has 16 of them; folders that share one
+    wait for each other.
+    """
+    user, place = (hashlib.sha256(x.encode()).hexdigest() for x in (getpass.getuser(), str(folder.resolve())))
+    return FileLock(Path(tempfile.gettempdir()) / f"microtrain-{user[:8]}-{place[0]}.lock")
