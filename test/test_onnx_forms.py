@@ -421,3 +421,29 @@ def _loaded(path: Path) -> Any:
         return load(path)
     except ConvertError as error:
         return str(error)
+
+
+def test_a_gelu_behind_a_gate_reads_no_label(tmp_path: Path) -> None:
+    """What stands behind probabilities may be a label of them: the GELU's last step was not found."""
+    nodes = [
+        node("Sigmoid", ["c"], ["s"]),
+        node("Div", ["s", "root"], ["d"]),
+        node("Erf", ["d"], ["e"]),
+        node("Add", ["e", "one"], ["a"]),
+        node("Mul", ["s", "a"], ["h"]),
+        node("Mul", ["h", "half"], ["m"], "middle"),
+    ]
+    numbers = {"root": np.float32(2**0.5), "one": np.float32(1), "half": np.float32(0.5)}
+    is_right(network(tmp_path, nodes, (1, 4, 3, 5), 60, **numbers))
+
+
+def test_rows_in_place_of_channels_are_no_blocks(tmp_path: Path) -> None:
+    """Half as many rows as before, and as many channels as columns were: once taken for SpaceToDepth."""
+    nodes = [
+        node("ReduceMax", ["c", "one"], ["r"], "reduced"),
+        node("Transpose", ["r"], ["t"], perm=[0, 3, 1, 2]),
+        node("Conv", ["t", "w"], ["v"], "middle"),
+        node("Tile", ["v", "twice"], ["m"]),
+    ]
+    arrays = {"one": np.array([1]), "w": drawn(2, 5, 1, 1), "twice": np.array([1, 1, 2, 1])}
+    assert right_or_refused(network(tmp_path, nodes, (1, 4, 2, 5), 8, **arrays))

@@ -90,6 +90,11 @@ def keep_used(graph: Graph, found: Found) -> Graph:
     return graph.replace(nodes=nodes, layers={k: v for k, v in graph.layers.items() if k in layers})
 
 
+def _where(norm: Node) -> str:
+    """A layer as the model names it, without what `Lowering.scaled` tells its norms apart by."""
+    return f"layer {norm.name.removeprefix(f'{NORM}:').rpartition(':')[0] or norm.name}"
+
+
 def fold_normalisation(graph: Graph, found: Found) -> Graph:
     """Multiply what the model itself does to the image, before any layer, into the graph's input."""
     while True:
@@ -100,12 +105,12 @@ def fold_normalisation(graph: Graph, found: Found) -> Graph:
             return graph
         norm = graph.layers[node.layer or ""]
         if len(readers) > 1:
-            what = f"{node.name} normalises the image, which is read without that too; do it for all readers"
-            found.append(ConvertError(what))
+            what = "normalises the image, which is read without that too; do it for all readers"
+            found.append(LayerError(_where(node), what, " "))
             graph = without(graph, node)
         elif (np.asarray(norm.weight) <= 0).any():
             what = "multiplies the image by a factor that is not positive; leave it out"
-            found.append(LayerError(f"layer {node.name}", what, " "))
+            found.append(LayerError(_where(node), what, " "))
             graph = without(graph, node)
         else:
             graph = _normalised(graph, node, norm)

@@ -124,9 +124,13 @@ class Walker:
         return self.like(step, self.call(step, op, self=self.act(step), **args))
 
     def goes_on(self, step: Step, ops: Sequence[str]) -> bool:
-        """Whether one of these ops reads what a step makes, at once or further on."""
+        """Whether one of these ops reads what a step makes, at once or further on.
+
+        Steps that are seen as one (`pieces.py`) stand where the last of them does.
+        """
         made = set(step.outputs)
-        for later in self.file.steps[self.file.steps.index(step) + 1 :]:
+        place = next(i for i, each in enumerate(self.file.steps) if made & set(each.outputs))
+        for later in self.file.steps[place + 1 :]:
             if made & set(later.inputs):
                 if later.op in ops:
                     return True

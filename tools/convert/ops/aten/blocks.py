@@ -94,8 +94,8 @@ def seen(low: Lowering, call: Call, x: Act) -> Act:
     ):
         return take(low, replace(call, op="take", builtin=False), image, taken.tolist())
     for rule, side in ((down, h // rows), (up, rows // h)):
-        sides = (h // max(side, 1), w // max(side, 1)) if rule is down else (h * side, w * side)
-        if side < 2 or sides != (rows, columns) or order.size != c * h * w:
+        small, large = ((rows, columns), (h, w)) if rule is down else ((h, w), (rows, columns))
+        if side < 2 or large != (small[0] * side, small[1] * side) or order.size != c * h * w:
             continue
         for first in (False, True):
             if np.array_equal(order, _numbers(rule is down, first, side, (c, h, w), channels)):
