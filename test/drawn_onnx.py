@@ -53,6 +53,19 @@ class Net:
         spread = 1.0 / math.sqrt(max(1, math.prod(shape[1:])))
         return self.constant((self.rng.normal(0, spread, shape) + around).astype(np.float32))
 
+    def weights(self, *shape: int) -> str:
+        """Random numbers, now and then as integers and a scale, of all or one for each output."""
+        if self.chance(0.8):
+            return self.drawn(*shape)
+        kind = self.one((np.int8, np.uint8))
+        each = (shape[0],) if self.chance() else ()
+        numbers = self.rng.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, shape).astype(kind)
+        zero = self.rng.integers(100, 150, each) if kind is np.uint8 else np.zeros(each)
+        scale = self.rng.uniform(0.003, 0.02, each).astype(np.float32)
+        about = {"axis": 0} if each else {}
+        given = (self.constant(v) for v in (numbers, scale, np.asarray(zero).astype(kind)))
+        return self.add("DequantizeLinear", *given, **about)
+
     def positive(self, *shape: int) -> str:
         return self.constant(self.rng.uniform(0.5, 1.5, shape).astype(np.float32))
 
@@ -112,7 +125,7 @@ def conv(net: Net, x: str) -> str:
     outputs = group * net.one((1, 2, 3)) if group > 1 else net.one(SIDES)
     if net.chance(0.2):
         about["dilations"] = [net.one((1, 2)) for _ in about["strides"]]
-    weights = [net.drawn(outputs, c // group, *about["kernel_shape"])]
+    weights = [net.weights(outputs, c // group, *about["kernel_shape"])]
     weights += [net.drawn(outputs)] if net.chance(0.7) else []
     return net.add("Conv", x, *weights, group=group, **about)
 
@@ -124,7 +137,7 @@ def gemm(net: Net, x: str) -> str:
         made = net.add("MatMul", x, weight)
         return net.add("Add", made, net.drawn(outputs)) if net.chance() else made
     straight = int(net.chance())
-    weight = net.drawn(outputs, features) if straight else net.drawn(features, outputs)
+    weight = net.weights(outputs, features) if straight else net.drawn(features, outputs)
     bias = [net.drawn(*net.one(((outputs,), (1, outputs), (1,))))] if net.chance(0.7) else []
     about = {"alpha": net.one((1.0, 0.5)), "beta": net.one((1.0, 2.0))} if net.chance(0.3) else {}
     return net.add("Gemm", x, weight, *bias, transB=straight, **about)

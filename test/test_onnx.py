@@ -245,7 +245,11 @@ def test_qdq_file_keeps_its_integers(tmp_path: Path) -> None:
     loaded = load_model(path)
     graph = quantize(loaded.graph, {})
     assert [n.op for n in graph.nodes] == ["conv2d", "dwconv2d", "head"], "the mean has a scale of its own"
-    assert graph.layers["Conv_5"].weight.dtype == np.int8
+    held = {a.name: numpy_helper.to_array(a) for a in onnx.load(str(path)).graph.initializer}
+    first, last = graph.layers["Conv_5"], graph.layers["Gemm_13"]
+    np.testing.assert_array_equal(first.weight, held["w"].transpose(0, 2, 3, 1))
+    np.testing.assert_array_equal(first.bias, held["b"])
+    np.testing.assert_array_equal(np.float32(last.weight_scale), np.full(3, held["h_s"]))
     stored = np.random.default_rng(6).integers(0, 256, (12, 6, 6, 2)).astype(np.uint8)
     real = (stored.astype(np.float64) - 100) * 0.02
     wanted = reference(path, real.transpose(0, 3, 1, 2))
