@@ -11,6 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as f
 
+from microtrain.convert.frontends.aten.rules import RULES
+from microtrain.convert.ops import TABLE, ForwardOp
+
 SIDES = (1, 2, 3, 4, 4, 4, 5, 6, 7)  # 4 is drawn often, so that rows are as many as columns, or as channels
 Step = Callable[[list[Tensor]], Tensor]  # of all tensors so far; the last is what it goes on with
 
@@ -106,15 +109,30 @@ def _adaptive(net: Net, values: list[Tensor]) -> Step:
     return lambda v: kind(v[-1], size)
 
 
+def _of_positive(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    return lambda x: function(x.abs() + 0.5)
+
+
+def _functions() -> dict[str, Callable[[Tensor], Tensor]]:
+    """What the op table has a rule for, and PyTorch applies to each number alone or to all of them."""
+    entries = (entry.aten for entry in TABLE.values() if isinstance(entry, ForwardOp))
+    found, x = dict[str, Callable[[Tensor], Tensor]](), torch.rand(1, 3, 4, 5) + 0.5
+    for name in sorted({*RULES, *(name for rules in entries for name in rules)} - {*JUMPS}):
+        function = getattr(f, name, getattr(torch, name, None))
+        try:
+            made = function(x)  # type: ignore[misc]
+        except (TypeError, RuntimeError, ValueError):
+            continue
+        if not isinstance(made, Tensor) or made.shape != x.shape or "dropout" in name or "softmax" in name:
+            continue
+        of_all = bool(torch.isfinite(function(-x)).all())  # type: ignore[misc]
+        found[name] = function if of_all else _of_positive(function)  # type: ignore[assignment,arg-type]
+    return found
+
+
+JUMPS = ("ceil", "floor", "round", "sign", "detach", "detach_copy", "clone")  # and what does nothing
 ALONE: dict[str, Callable[[Tensor], Tensor]] = {
-    **{name: getattr(torch, name) for name in (
-        "relu", "sigmoid", "tanh", "abs", "neg", "exp", "square", "erf"
-    )},
-    **{name: getattr(f, name) for name in (
-        "relu6", "gelu", "silu", "mish", "hardswish", "hardsigmoid", "softplus", "elu", "selu", "leaky_relu",
-        "softsign", "hardtanh", "hardshrink", "softshrink", "tanhshrink", "logsigmoid", "celu",
-    )},
-    "tanh gelu": lambda x: f.gelu(x, approximate="tanh"),
+    **_functions(),
     "gate": lambda x: x * torch.sigmoid(x),
     "hard gate": lambda x: x * f.relu6(x + 3) / 6,
     "clamp": lambda x: x.clamp(-0.3, 0.6),
@@ -122,7 +140,7 @@ ALONE: dict[str, Callable[[Tensor], Tensor]] = {
     "numbers": lambda x: (1.5 - 2 * x) / 3 + 0.25,
     "where": lambda x: torch.where(x > 0.1, x, 0.5 * x),
     "masked": lambda x: x.masked_fill(x < 0, 0.25),
-}  # fmt: skip
+}
 
 
 def _alone(name: str) -> Draw:
