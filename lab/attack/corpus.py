@@ -21,6 +21,7 @@ from microtrain.convert.scheme import PUBLISHED
 from .keras_networks import NETWORKS as KERAS
 from .line import record
 from .litert_networks import NETWORKS as LITERT
+from .onnx_loops import NETWORKS as LOOPS
 from .recurrent_networks import NETWORKS as RECURRENT
 from .tflite_files import small_network
 from .tflite_networks import NETWORKS
@@ -175,6 +176,7 @@ def seeds(folder: Path, elf: Path | None) -> dict[str, list[Path]]:
         exported(folder / "parts.pt", Parts()),
     ]
     flat = [as_onnx(folder / "net.onnx", Tiny()), as_onnx(folder / "parts.onnx", Parts()), *as_tflite(folder)]
+    flat += [make().file(folder, make.__name__) for make in LOOPS]
     state = folder / "state.pt"
     torch.save(Tiny().state_dict(), state)
     bomb = folder / "bomb.pt"

@@ -44,10 +44,8 @@ NO_BATCH = (
     "a convolution with its dilation in itself, which TFLite's converter writes for a batch of one: "
     "keras.Input(shape, batch_size=1)"
 )
-NO_LOOP = (
-    "GRU and LSTM as operators of their own, as PyTorch writes them into an ONNX file; of Keras, its loops "
-    "in a TFLite file, with keras.Input(shape, batch_size=1)"
-)
+NO_LOOP = "GRU and LSTM as operators of their own, as PyTorch writes them into an ONNX file, or Keras' loops"
+NO_MASK = "a network without a mask (Masking, mask_zero=True), of samples of one length"
 NO_CONDITION = (
     "layers that run whatever the input is: PyTorch's older exporter writes one around squeeze(), which "
     "torch.onnx.export(dynamo=True) and torch.export do not"
@@ -87,7 +85,8 @@ NEAREST: dict[str, str] = {
     **dict.fromkeys(("cummax", "cumsum"), "the sum or the product of two maps, or cat"),
     **dict.fromkeys(("var_handle", "read_variable"), NO_VARIABLE),
     **dict.fromkeys(("space_to_batch_nd", "batch_to_space_nd"), NO_BATCH),
-    **dict.fromkeys(("loop", "scan"), NO_LOOP),
+    "scan": NO_LOOP,
+    "equal": NO_MASK,
     "if": NO_CONDITION,
     "tile": NO_TILE,
     "erfc": "gelu with approximate=True",

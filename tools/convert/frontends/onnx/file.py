@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ BYTES = (
     "only int8 and uint8 with a scale for each tensor, or of weights for each channel, are supported: "
     "quantize the model so, or convert the float model, which becomes int8 here"
 )
+LOOP, BODY = "Loop", "body"
 HINT = "export the model again"
 SCOPES = "pkg.torch.onnx.name_scopes"
 
@@ -51,6 +52,7 @@ class Step:
 
     parts   of one that stands for several: input -> the node that has it in the file, and which of its inputs
     module  path of the PyTorch module that it is of, where the exporter says so
+    around  what the body of a loop reads of the graph around it, which stands behind its own inputs
     """
 
     op: str
@@ -61,11 +63,12 @@ class Step:
     attributes: Mapping[str, Any]
     parts: Mapping[int, tuple[Step, int]] = field(default_factory=dict)
     module: str = ""
+    around: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class OnnxGraph:
-    """One graph.
+    """One graph: a file's, or the body of a loop.
 
     sizes      of tensors that the file says, by name; None where a size may vary
     bytes      inputs in uint8
@@ -98,8 +101,29 @@ def read_onnx_file(path: Path) -> OnnxGraph:
     if not model.opset_import or not graph.node:
         raise ConvertError(f"{path.name} is no ONNX file, or holds no graph; {HINT}")
     _check_opset(path.name, model)
-    if len(graph.node) > MOST_NODES:
-        raise ConvertError(f"{path.name} declares {len(graph.node):,} nodes; {MOST_NODES:,} are the most")
+    count = _nodes(graph)
+    if count > MOST_NODES:
+        raise ConvertError(f"{path.name} declares {count:,} nodes; {MOST_NODES:,} are the most")
+    read = _graph(path, graph)
+    return replace(
+        read,
+        inputs=tuple(name for name in read.inputs if name not in read.constants),
+        functions=frozenset((one_line(f.domain), one_line(f.name)) for f in model.functions),
+    )
+
+
+def _nodes(graph: Any) -> int:
+    """How many nodes a graph has, with those of the bodies of its loops."""
+    return len(graph.node) + sum(
+        _nodes(a.g) for node in graph.node for a in node.attribute if _is_body(node, a)
+    )
+
+
+def _is_body(node: Any, attribute: Any) -> bool:
+    return bool(attribute.type == attribute.GRAPH and (node.op_type, attribute.name) == (LOOP, BODY))
+
+
+def _graph(path: Path, graph: Any) -> OnnxGraph:
     constants = {t.name: _array(path, t) for t in graph.initializer}
     if graph.sparse_initializer:
         raise ConvertError(f"{path.name} holds sparse weights, which are not supported; make them dense")
@@ -108,11 +132,10 @@ def read_onnx_file(path: Path) -> OnnxGraph:
         path.stem,
         tuple(_step(path, node, place) for place, node in enumerate(graph.node)),
         constants,
-        tuple(i.name for i in graph.input if i.name not in constants),
+        tuple(i.name for i in graph.input),
         tuple(o.name for o in graph.output),
         {info.name: _sizes(info) for info in infos if info.type.HasField("tensor_type")},
         frozenset(i.name for i in graph.input if i.type.tensor_type.elem_type == UINT8),
-        frozenset((one_line(f.domain), one_line(f.name)) for f in model.functions),
     )
 
 
@@ -145,8 +168,17 @@ def _step(path: Path, node: Any, place: int) -> Step:
     attributes = {a.name: _attribute(path, node, a) for a in node.attribute}
     name = one_line(node.name) or f"{one_line(node.op_type)}_{place}"
     domain = "" if node.domain == "ai.onnx" else node.domain
-    kind, ends = (one_line(node.op_type), one_line(domain)), (tuple(node.input), tuple(node.output))
-    return Step(*kind, name, *ends, attributes, module=_module(node))
+    kind, body = (one_line(node.op_type), one_line(domain)), attributes.get(BODY)
+    around = _around(body) if isinstance(body, OnnxGraph) else ()
+    ends = ((*node.input, *around), tuple(node.output))
+    return Step(*kind, name, *ends, attributes, module=_module(node), around=around)
+
+
+def _around(body: OnnxGraph) -> tuple[str, ...]:
+    """What a body reads that is not its own."""
+    own = {"", *body.inputs, *body.constants, *(o for step in body.steps for o in step.outputs)}
+    read = (name for names in (*(step.inputs for step in body.steps), body.outputs) for name in names)
+    return tuple(name for name in dict.fromkeys(read) if name not in own)
 
 
 def _module(node: Any) -> str:
@@ -157,8 +189,10 @@ def _module(node: Any) -> str:
 
 
 def _attribute(path: Path, node: Any, attribute: Any) -> Any:
-    """A number, text, a list of either or an array; None for graphs, which no supported op has."""
+    """A number, text, a list of either or an array, the body of a loop; None for graphs of other ops."""
     kind = attribute.type
+    if _is_body(node, attribute):
+        return _graph(path, attribute.g)
     if kind == attribute.FLOAT:
         return float(attribute.f)
     if kind == attribute.INT:

@@ -30,7 +30,7 @@ from ..aten.constants import MOST_IN_ALL
 from ..endings import ENDINGS
 from ..found import together
 from ..returned import returned
-from . import layers, norms, scales, shapes, tokens
+from . import layers, loops, norms, scales, shapes, tokens
 from . import recurrent as recurrents
 from .constants import FOLDS, folded, shape_of
 from .file import OnnxGraph, Step, read_onnx_file
@@ -136,6 +136,7 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     "DequantizeLinear": scales.dequantize,
     **tokens.RULES,
     **recurrents.RULES,
+    **loops.RULES,
 }
 
 

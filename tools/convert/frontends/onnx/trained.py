@@ -15,7 +15,7 @@ import numpy as np
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Homes
 
-from .file import MOST_BYTES, OnnxGraph, read_onnx_file
+from .file import BODY, LOOP, MOST_BYTES, OnnxGraph, read_onnx_file
 
 CLOSE = 1e-6  # of the largest of some numbers
 PRODUCTS = ("MatMul", "Einsum", "Mul")  # which take no biases: these are added behind
@@ -45,6 +45,7 @@ class _Copy:
 
     steps  nodes of the file, as homes count them
     nodes  those that there will be, in their order
+    around what the bodies of loops read of the graph around them
     """
 
     def __init__(self, path: Path, homes: Homes) -> None:
@@ -58,11 +59,18 @@ class _Copy:
         self.homes = homes
         self.steps = list(self.graph.node)
         self.nodes = list(self.steps)
-        for tensor in self.graph.initializer:
+        self.around = {name for step in self.file.steps for name in step.around}
+        self._bring_in(self.graph, self.file)
+
+    def _bring_in(self, graph: Any, read: OnnxGraph) -> None:
+        """Let a graph, and the bodies of its loops, hold the weights that lie beside the file."""
+        for tensor in graph.initializer:
             if tensor.data_location == tensor.EXTERNAL:
-                tensor.CopyFrom(
-                    self.onnx.numpy_helper.from_array(self.file.constants[tensor.name], tensor.name)
-                )
+                tensor.CopyFrom(self.onnx.numpy_helper.from_array(read.constants[tensor.name], tensor.name))
+        for node, step in zip(graph.node, read.steps, strict=True):
+            body = step.attributes.get(BODY)
+            if isinstance(body, OnnxGraph):
+                self._bring_in(next(a.g for a in node.attribute if a.name == BODY), body)
 
     def readers(self, name: str) -> list[Any]:
         return [node for node in self.nodes if name in node.input]
@@ -116,7 +124,8 @@ class _Copy:
     def _set(self, node: Any, place: int, values: np.ndarray, name: str) -> None:
         """Let a node read these values: its own constant is exchanged, one that others read is left."""
         old = node.input[place]
-        own = [t for t in self.graph.initializer if t.name == old] if len(self.readers(old)) == 1 else []
+        alone = len(self.readers(old)) == 1 and old not in self.around
+        own = [t for t in self.graph.initializer if t.name == old] if alone else []
         if own:
             own[0].CopyFrom(self.onnx.numpy_helper.from_array(values, old))
             for declared in (i for i in self.graph.input if i.name == old):
@@ -136,6 +145,7 @@ class _Copy:
 
     def _free(self, name: str) -> str:
         taken = {n for node in self.nodes for n in (*node.input, *node.output)} | set(self.file.constants)
+        taken |= self.around
         while name in taken:
             name += "_trained"
         return name
@@ -223,7 +233,7 @@ class _Copy:
         for node in reversed(self.nodes):
             if wanted & set(node.output):
                 kept.append(node)
-                wanted |= set(node.input)
+                wanted |= {*node.input, *(self.around if node.op_type == LOOP else ())}
         copies = [self.onnx.NodeProto.FromString(n.SerializeToString()) for n in reversed(kept)]
         del self.graph.node[:]
         self.graph.node.extend(copies)

@@ -22,6 +22,7 @@ from ..tokens import LAST, places, sequence, view_of, whole
 from .channels import CONCAT
 from .pool import AVERAGE, DOWN
 from .resample import chosen, sampled
+from .unflatten import of_vector
 
 FROM_ZEROS = "the nearest that is: one that begins each window with zeros"
 SHUT = 32.0  # of a gate's bias: the logistic function is 0 or 1 there, to the last bit
@@ -147,7 +148,7 @@ def _of_layer(call: Call, number: int) -> Call:
 
 def _rows(low: Lowering, call: Call, value: Any, first: bool) -> tuple[Act, np.ndarray]:
     """The map whose rows are steps in time, and which feature stands at each place of a row."""
-    x = sequence(low, call, value)
+    x = _as_rows(low, call, value)
     at, (h, w, c) = places(low, x), low.shape(x)
     if at.ndim != 3 or at.shape[0 if first else 1] != 1:
         kinds = (
@@ -158,6 +159,9 @@ def _rows(low: Lowering, call: Call, value: Any, first: bool) -> tuple[Act, np.n
             "is: one of a batch of 1"
         )
     lines = at.reshape(max(at.shape[:2]), -1)
+    if lines[0, 0] > lines[-1, 0]:
+        x = _first_one_first(low, call, x, lines)
+        lines = places(low, x).reshape(lines.shape)
     order = lines[0]
     if len(lines) == w > 1 and h <= MOST_ROWS and _are_columns(lines, (h, w, c)):
         return _lying(low, call, x), _places_of(order // c // w * c + order % c)
@@ -169,6 +173,43 @@ def _rows(low: Lowering, call: Call, value: Any, first: bool) -> tuple[Act, np.n
             "map, its height, as time"
         )
     return x, _places_of(order)
+
+
+def turned_round(low: Lowering, call: Call, value: Any, axis: int) -> Act:
+    """A view whose numbers stand in the other order along an axis: of a map's lines, a map of these."""
+    x = _as_rows(low, call, value)
+    at, (h, w, _) = np.flip(places(low, x), axis), low.shape(x)
+    lines = np.moveaxis(at, axis, 0).reshape(at.shape[axis], -1)
+    if len(lines) < 2 or len(lines) not in (h, w) or lines[0, 0] < lines[-1, 0]:
+        return view_of(low, x.tensor, at)
+    return _first_one_first(low, call, view_of(low, x.tensor, at), lines)
+
+
+def _first_one_first(low: Lowering, call: Call, x: Act, lines: np.ndarray) -> Act:
+    """A view of a map's rows or columns from the last one on, as one of the map turned round.
+
+    lines  places of each
+    """
+    (h, w, c), at = low.shape(x), places(low, x)
+    columns = lines[0, 0] - lines[1, 0] == c < w * c
+    row, column = at // (w * c), at // c % w
+    row, column = (row, w - 1 - column) if columns else (h - 1 - row, column)
+    apart = replace(call, op="flip", module=f"{call.node_name(call.op)}.turned", builtin=False)
+    ways = (range(h), range(w)[::-1]) if columns else (range(h)[::-1], range(w))
+    made = sampled(low, apart, whole(low, x), chosen(ways[0], h), chosen(ways[1], w))
+    return view_of(low, made.tensor, (row * w + column) * c + at % c)
+
+
+def _as_rows(low: Lowering, call: Call, value: Any) -> Act:
+    """A view of a whole map: a vector that is read number by number is one of rows."""
+    x = sequence(low, call, value)
+    shape, count = low.shape(x), low.shape(x)[2]
+    if shape != (1, 1, count) or count < 2 or count not in x.dims[:2]:
+        return x
+    if low.is_input(x) and low.redeclare((count, 1, 1)):
+        return x
+    made = of_vector(low, replace(call, builtin=False), whole(low, x), (count, 1, 1))
+    return view_of(low, made.tensor, places(low, x))
 
 
 def _places_of(order: np.ndarray) -> np.ndarray:
