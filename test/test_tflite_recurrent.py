@@ -14,6 +14,7 @@ from test_executor import run_both
 
 from lab.attack.recurrent_networks import (
     NETWORKS,
+    Inside,
     int8_last_row,
     int8_over_time,
     last_row,
@@ -173,6 +174,41 @@ def test_a_loop_of_another_cell(
     monkeypatch.setattr(Writer, "op", other)
     path = looped(Float(6, 5), 7, 3).linear(3).file(tmp_path)
     with pytest.raises(ConvertError, match="a loop of another cell is not supported; the nearest"):
+        load_model(path)
+
+
+@pytest.mark.parametrize(
+    ("after", "kind", "said"),
+    [("TANH", "CAST", "with CAST in its cell"), ("ADD", "FLOOR_DIV", "with FLOOR_DIV")],
+)
+def test_a_loop_whose_data_decide(
+    after: str, kind: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cast to whole numbers is one of all that were drawn, and of none that is larger."""
+    plain = Inside.op
+
+    def other(self: Inside, own: str, inputs: Any, shape: Any, *args: Any, **about: Any) -> int:
+        made = plain(self, own, inputs, shape, *args, **about)
+        given = (made, made)[: 2 if kind == "FLOOR_DIV" else 1]
+        return plain(self, kind, given, shape) if own == after and len(shape) == 2 else made
+
+    monkeypatch.setattr(Inside, "op", other)
+    path = looped(Float(6, 5), 7, 1).linear(3).file(tmp_path)
+    with pytest.raises(ConvertError, match=f"a loop {said}"):
+        load_model(path)
+
+
+def test_a_loop_that_ends_by_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Inside.op
+
+    def other(self: Inside, own: str, inputs: Any, shape: Any, *args: Any, **about: Any) -> int:
+        if own == "LOGICAL_AND":  # tensor 3 of the condition is the state
+            inputs = (inputs[0], plain(self, "LESS", (3, 3), (), "bool"))
+        return plain(self, own, inputs, shape, *args, **about)
+
+    monkeypatch.setattr(Inside, "op", other)
+    path = looped(Float(6, 5), 7, 1).linear(3).file(tmp_path)
+    with pytest.raises(ConvertError, match="a loop that goes on as long as its data say"):
         load_model(path)
 
 

@@ -45,6 +45,7 @@ RULES: Mapping[str, Callable[[Operator, Arrays], np.ndarray | list[np.ndarray]]]
     "LESS": lambda op, v: v[0] < v[1],
     "LOGICAL_AND": lambda op, v: v[0] & v[1],
 }
+OF_COUNTS = ("LESS", "LOGICAL_AND", "FLOOR_DIV", "CAST")  # which may wait for numbers that are not drawn
 GROWS = ("ADD", "SUB", "MUL", "LESS", "LOGICAL_AND", DENSE)  # which make more numbers than they read
 
 
@@ -98,7 +99,8 @@ def _loop(walk: Walker, op: Operator, name: str) -> Loop:
     condition, body = (walk.file.graphs[number] for number in graphs)
     given = [walk.file.tensors[t] for t in op.inputs]
     moving = [place for place, tensor in enumerate(given) if tensor.data is None]
-    if len(body.inputs) != len(given) or len(body.outputs) != len(given) or len(moving) != 1:
+    sizes = {len(given), len(body.inputs), len(body.outputs), len(condition.inputs)}
+    if len(sizes) > 1 or len(moving) != 1:
         raise refused(name, f"over {len(moving)} inputs")
     if sum(math.prod(tensor.shape) for tensor in given) > MOST:
         raise refused(name, f"that carries more than {MOST:,} numbers")
@@ -117,8 +119,30 @@ def _loop(walk: Walker, op: Operator, name: str) -> Loop:
     return Loop(condition, body, rows, ranks[0], ranks[3], states)
 
 
+def _check_data(name: str, found: Loop) -> None:
+    """ConvertError where data decide something, beside what is computed of them."""
+    body, places = found.body, (found.rows, *found.kept, *found.states)
+    data = _touched(body, [body.inputs[place] for place in places])
+    deciding = next((s.kind for s in body.operators if s.kind in OF_COUNTS and data & set(s.inputs)), None)
+    if deciding is not None:
+        raise refused(name, f"with {deciding} in its cell")
+    ends = _touched(found.condition, [found.condition.inputs[place] for place in places])
+    if data & {body.outputs[place] for place in found.counts} or ends & set(found.condition.outputs):
+        raise refused(name, "that goes on as long as its data say")
+
+
+def _touched(graph: Flatbuffer, data: Sequence[int]) -> set[int]:
+    """What of a graph depends on some tensors."""
+    found = set(data)
+    for step in graph.operators:
+        if found & set(step.inputs):
+            found.update(step.outputs)
+    return found
+
+
 def _cell(walk: Walker, op: Operator, name: str, found: Loop) -> tuple[int, Cell]:
     """Gates and weights of a loop's cell."""
+    _check_data(name, found)
     body, state = found.body, found.body.inputs[found.states[0]]
     moments = {
         s.outputs[0] for s in body.operators if s.kind == STEP and s.inputs[0] == body.inputs[found.rows]
