@@ -64,6 +64,16 @@ def test_sizes(gates: int, about: dict[str, Any], tmp_path: Path) -> None:
         assert is_right(Looped(gates, backward=backward, **about).file(tmp_path))
 
 
+@pytest.mark.parametrize("gates", [1, 3, 4])
+def test_an_input_that_is_viewed_with_time_first(gates: int, tmp_path: Path) -> None:
+    """As tf2onnx writes a batch of one: it was once declared anew, as one moment."""
+    model = Looped(gates, arrays={"sizes": np.array([6, 1, 5])}).model()
+    model.graph.node[0].CopyFrom(onnx.helper.make_node("Reshape", ["x", "sizes"], ["rows"]))
+    path = tmp_path / "viewed.onnx"
+    path.write_bytes(model.SerializeToString())
+    assert is_right(path)
+
+
 @pytest.mark.parametrize("make", NETWORKS)
 def test_networks_of_the_fuzzer(make: Any, tmp_path: Path) -> None:
     assert is_right(make().file(tmp_path))

@@ -50,7 +50,7 @@ def view(walk: Walker, step: Step) -> Value:
     straight = vector and (len(new) < 3 or not has_places(walk, x))
     if (turned and not straight) or of_tokens(walk, (x,)):
         return walk.made(step, "view", self=seen(walk, step, value), size=list(new))
-    if not turned and _is_input(walk, step, x, len(new)):
+    if not turned and new[:1] == dims[:1] and _is_input(walk, step, x, len(new)):
         given = walk.low.tensors["input"].given
         made = walk.low.input((1, *new[1:]))
         if given:
