@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.base.errors import short
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import unsupported
@@ -178,7 +179,7 @@ def _found(given: Loop) -> Found:
     if data & {given.body.outputs[0], *(given.after[name] for name in given.counts)}:
         raise refused(given.name, "that goes on as long as its data say")
     if op:
-        raise refused(given.name, f"with {op} in its cell")
+        raise refused(given.name, f"with {short(op)[1:-1]} in its cell")
     try:
         found = _traced(given, data)
     except OF_NO_CELL as error:
