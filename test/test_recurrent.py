@@ -114,6 +114,31 @@ def assert_same(net: nn.Module, graph: Graph, mapped: bool = False, most: float 
     assert np.abs(stored - want).max() < most * np.ptp(want)
 
 
+class OfOne(nn.Module):
+    """A recurrent layer over a series of one number a moment."""
+
+    def __init__(self, cell: str, both: bool) -> None:
+        super().__init__()
+        self.cell = getattr(nn, cell)(1, UNITS, batch_first=True, bidirectional=both)
+        self.head = nn.Linear(UNITS * (1 + both), 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.cell(x)[0].mean(1))
+        return result
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("cell", ["GRU", "LSTM"])
+def test_series_of_one_number_a_moment(cell: str, both: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net, path = OfOne(cell, both).eval(), tmp_path / "m.pt2"
+    torch.export.save(torch.export.export(net, (torch.zeros(1, ROWS, 1),)), path)
+    pixels = np.random.default_rng(1).integers(0, 256, (8, ROWS, 1)).astype(np.uint8)
+    want = net(torch.tensor(pixels / np.float32(255))).detach().numpy()
+    found = run_float(load_model(path).graph, pixels[:, :, None]).reshape(want.shape)
+    np.testing.assert_allclose(found, want, atol=2e-5)
+
+
 @pytest.mark.parametrize("save", [exported, traced, as_onnx])
 @pytest.mark.parametrize("read_out", ["last", "state", "mean"])
 @pytest.mark.parametrize("layers", [1, 2])
