@@ -133,7 +133,6 @@ def _functions() -> dict[str, Callable[[Tensor], Tensor]]:
 JUMPS = ("ceil", "floor", "round", "sign", "detach", "detach_copy", "clone")  # and what does nothing
 ALONE: dict[str, Callable[[Tensor], Tensor]] = {
     **_functions(),
-    "gate": lambda x: x * torch.sigmoid(x),
     "hard gate": lambda x: x * f.relu6(x + 3) / 6,
     "clamp": lambda x: x.clamp(-0.3, 0.6),
     "dropout": lambda x: f.dropout(x, 0.5, False),
@@ -150,7 +149,7 @@ def _alone(name: str) -> Draw:
 def _in_place(net: Net, values: list[Tensor]) -> Step:
     """Something of its own that is written to, all of it or a part."""
     side = values[-1].shape[1]
-    change = net.one((torch.relu_, torch.tanh_, lambda x: x.mul_(1.5), lambda x: x.add_(0.25)))
+    change = net.one((torch.relu_, torch.exp_, lambda x: x.mul_(1.5), lambda x: x.add_(0.25)))
 
     def whole(v: list[Tensor]) -> Tensor:
         x = v[-1] * 1.25
@@ -305,7 +304,7 @@ def _squeeze_excite(net: Net, values: list[Tensor]) -> Step:
     c = _rank(values, 4).shape[1]
     less, more = nn.Conv2d(c, 2, 1), nn.Conv2d(2, c, 1)
     net.parts.extend((less, more))
-    return lambda v: v[-1] * torch.sigmoid(more(f.relu(less(v[-1].mean((2, 3), keepdim=True)))))
+    return lambda v: v[-1] * f.relu6(more(f.relu(less(v[-1].mean((2, 3), keepdim=True)))) + 3)
 
 
 DRAWS: dict[str, Draw] = {
