@@ -125,7 +125,7 @@ def _functions() -> dict[str, Callable[[Tensor], Tensor]]:
             continue
         if not isinstance(made, Tensor) or made.shape != x.shape or "dropout" in name or "softmax" in name:
             continue
-        of_all = bool(torch.isfinite(function(-x)).all())  # type: ignore[misc]
+        of_all = all(bool(torch.isfinite(function(y)).all()) for y in (-x, 0 * x))  # type: ignore[misc]
         found[name] = function if of_all else _of_positive(function)  # type: ignore[assignment,arg-type]
     return found
 
