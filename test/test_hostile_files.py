@@ -26,11 +26,12 @@ from microtrain.base.errors import Error, FileError
 from microtrain.base.npz import read_npz
 from microtrain.base.pickles import Instance, read_pickle
 from microtrain.convert import scheme
+from microtrain.convert.aten_call import Call, Param
 from microtrain.convert.frontends.aten.rules import lower
 from microtrain.convert.frontends.checkpoint import read_checkpoint
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Call, Lowering, Param
+from microtrain.convert.lowering import Lowering
 from microtrain.device.model_file import load_state
 from microtrain.search import kept_costs
 from microtrain.search.cost import Budget

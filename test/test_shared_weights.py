@@ -16,11 +16,12 @@ from test_resample import assert_as_pytorch
 from torch import nn
 
 from lab.attack.tflite_networks import Float, used_twice
+from microtrain.convert.aten_call import Call, Param
 from microtrain.convert.emit.code import generate
 from microtrain.convert.emit.document import flash_of
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph
-from microtrain.convert.lowering import Call, Lowering, Param
+from microtrain.convert.lowering import Lowering
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import coded
 from microtrain.convert.pipeline import compile_graph

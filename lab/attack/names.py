@@ -19,11 +19,12 @@ import numpy as np
 
 from microtrain.base.hostcc import compiler
 from microtrain.base.paths import FIRMWARE
+from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.emit.code import generate
 from microtrain.convert.frontends.aten.rules import lower
 from microtrain.convert.frontends.clean.fold import clean
 from microtrain.convert.ir import Graph
-from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.lowering import Lowering
 from microtrain.convert.names import safe_name
 from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.quantize.int8 import quantize

@@ -58,7 +58,8 @@ CONVERT: Floors = tuple(
         "ir defaults boards",
         # names in C; bytes of a tensor; what a reader makes of a file; what a model takes for a pixel
         "names storage raw normalisation",
-        "lowering",  # a float graph from calls of aten ops
+        "aten_call",  # a call of an aten op, on activations and constants
+        "lowering",  # a float graph from such calls
         # what to use instead; the arithmetic in NumPy and the kernels on this machine; two options
         "nearest reference mean_std",
         "ops",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .lowering import Call
+from .aten_call import Call
 
 ONE_INPUT = "it must take one; of a pair, as a Siamese network compares, save the branch that both go through"
 NO_ACTIVATION = "relu or relu6"

@@ -11,11 +11,11 @@ import numpy as np
 from microtrain.base.files import replacing
 from microtrain.base.plan import OWN_HEAD, PROTOTYPES, SCORES, Plan, Trained, block_of
 from microtrain.base.reading import reading
+from microtrain.convert.aten_call import Homes
 from microtrain.convert.frontends.onnx.reader import onnx_homes
 from microtrain.convert.frontends.onnx.trained import trained_onnx
 from microtrain.convert.frontends.tflite.reader import tflite_homes
 from microtrain.convert.frontends.tflite.trained import trained_tflite
-from microtrain.convert.lowering import Homes
 
 from .errors import DeviceError
 from .merging import State, bias_name, merge

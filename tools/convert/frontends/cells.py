@@ -12,7 +12,8 @@ from itertools import permutations
 
 import numpy as np
 
-from microtrain.convert.lowering import Act, Call, LayerError, Lowering
+from microtrain.convert.aten_call import Act, Call, LayerError
+from microtrain.convert.lowering import Lowering
 from microtrain.convert.ops.aten.recurrent import Cell, layers, without_gates
 from microtrain.convert.ops.recurrent_cell import GRU, LSTM, real_logistic, real_tangent
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
+from microtrain.convert.aten_call import LayerError
 from microtrain.convert.ir import ConvertError, Graph, Node, Window
-from microtrain.convert.lowering import LINEAR, NORM, SOFTMAX, STAND_IN, LayerError
+from microtrain.convert.lowering import LINEAR, NORM, SOFTMAX, STAND_IN
 from microtrain.convert.nearest import NO_LENGTH, NO_SOFTMAX
 from microtrain.convert.ops import conv, functions, pool
 from microtrain.convert.ops.aten.lengths import UNIT

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from microtrain.convert.aten_call import LayerError
 from microtrain.convert.ir import ConvertError, Weights
-from microtrain.convert.lowering import LayerError
 
 NONE = Weights(0, 0)
 NAMED = 3  # layers of an obstacle that are named

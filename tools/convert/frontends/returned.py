@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.convert.aten_call import Act, Call
 from microtrain.convert.ir import Node, Window
-from microtrain.convert.lowering import NORM, Act, Call, Lowering
+from microtrain.convert.lowering import NORM, Lowering
 from microtrain.convert.ops.aten.channels import TAKE, take
 from microtrain.convert.ops.conv import DENSE
 from microtrain.convert.ops.tokens import places, settled, view_of, whole

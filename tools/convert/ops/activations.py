@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from microtrain.base.plan import TFLITE
+from microtrain.convert.aten_call import Act, Call
 from microtrain.convert.ir import ConvertError, Graph, Node, Tensor
-from microtrain.convert.lowering import Act, Call, Lowering
+from microtrain.convert.lowering import Lowering
 from microtrain.convert.names import Names, identifier
 from microtrain.convert.nearest import unsupported
 from microtrain.convert.reference.hostlib import NUMBER, S8, S16, Clamp, ErrorS8, Record

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.ir import Graph, Layer, Node, Source, Window
-from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.lowering import Lowering
 from microtrain.convert.names import Names
 from microtrain.convert.nearest import unsupported
 from microtrain.convert.reference import kernels as reference

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.convert.aten_call import Call, Param
 from microtrain.convert.ir import Layer, Source
-from microtrain.convert.lowering import Call, Lowering, Param
+from microtrain.convert.lowering import Lowering
 
 FINEST = 127.0  # of the only weight of a channel, 1
 Natural = Callable[[Lowering, Call], Any]  # lowers any call by its own rule

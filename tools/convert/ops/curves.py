@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from microtrain.convert.lowering import Call
+from microtrain.convert.aten_call import Call
 
 from .calls import one_number
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from microtrain.convert.lowering import NO_LIMIT, Call
+from microtrain.convert.aten_call import Call
+from microtrain.convert.lowering import NO_LIMIT
 from microtrain.convert.reference import tflite
 
 from . import curves

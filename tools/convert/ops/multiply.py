@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from microtrain.convert.aten_call import Call
 from microtrain.convert.ir import Node
-from microtrain.convert.lowering import Call, Lowering
+from microtrain.convert.lowering import Lowering
 from microtrain.convert.names import Names
 from microtrain.convert.reference.hostlib import NUMBER, S8, U8, Clamp, ErrorS8
 

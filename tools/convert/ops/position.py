@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from microtrain.convert.aten_call import Act, Call
 from microtrain.convert.ir import Graph, Node, Shape
-from microtrain.convert.lowering import Act, Call, Lowering
+from microtrain.convert.lowering import Lowering
 from microtrain.convert.names import Names, identifier, number
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.hostlib import FACTOR, S8, U8, Clamp, ErrorS8, Record

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtrain.base.plan import TFLITE
+from microtrain.convert.aten_call import Act, Call
 from microtrain.convert.ir import Graph, Node, Shape
-from microtrain.convert.lowering import Act, Call, Lowering
+from microtrain.convert.lowering import Lowering
 from microtrain.convert.names import Names
 from microtrain.convert.nearest import NO_PRODUCT, unsupported
 from microtrain.convert.reference import tflite

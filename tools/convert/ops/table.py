@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from microtrain.convert.aten_call import Call
 from microtrain.convert.ir import Graph, Node, Shape, Tensor
-from microtrain.convert.lowering import Call, Lowering
+from microtrain.convert.lowering import Lowering
 from microtrain.convert.names import Names
 from microtrain.convert.reference.hostlib import Signature
 

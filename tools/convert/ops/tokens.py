@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.ir import WINDOW_MOST, Layer, Shape, Source, Tensor, Window
-from microtrain.convert.lowering import NORM, Act, Call, Lowering, Param
+from microtrain.convert.lowering import NORM, Lowering
 
 from .aten.channels import TAKE, take
 from .aten.resample import chosen, sampled

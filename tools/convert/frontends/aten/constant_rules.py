@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.lowering import Act, Call, Param
+from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.ops.aten.resample import factors_of
 from microtrain.convert.ops.functions import OF_ONE
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from microtrain.base import weight_norm
 from microtrain.base.errors import one_line
-from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.aten_call import Act, Call, Param
+from microtrain.convert.lowering import Lowering
 
 from . import reparametrized, resized
 from .constant_rules import (

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.lowering import Lowering
 from microtrain.convert.ops import tokens
 from microtrain.convert.ops.tokens import numbers, places
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from microtrain.base import weight_norm
-from microtrain.convert.lowering import Call, Param
+from microtrain.convert.aten_call import Call, Param
 from microtrain.convert.ops.aten.lengths import NORMS
 
 LEAST = 1e-7  # what torch.renorm adds to a norm that it divides by

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.convert.aten_call import Act, Call, LayerError, Param
 from microtrain.convert.ir import Layer, Source
-from microtrain.convert.lowering import NO_LIMIT, NORM, SOFTMAX, Act, Call, LayerError, Lowering, Param
+from microtrain.convert.lowering import NO_LIMIT, NORM, SOFTMAX, Lowering
 from microtrain.convert.nearest import NO_NORM, unsupported
 from microtrain.convert.ops import TABLE
 from microtrain.convert.ops.aten import (

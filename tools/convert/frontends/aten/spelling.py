@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from microtrain.convert.lowering import Act, Call, Param
+from microtrain.convert.aten_call import Act, Call, Param
 
 ARGUMENTS = {
     **dict.fromkeys(("movedim", "moveaxis"), "self source destination"),

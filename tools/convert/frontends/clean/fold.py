@@ -12,8 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from microtrain.convert.aten_call import LayerError
 from microtrain.convert.ir import WINDOW_MOST, ConvertError, Graph, Layer, Node, Source, Tensor, Window
-from microtrain.convert.lowering import NO_LIMIT, NORM, STAND_IN, LayerError
+from microtrain.convert.lowering import NO_LIMIT, NORM, STAND_IN
 from microtrain.convert.names import LONGEST, identifier, safe_name
 from microtrain.convert.ops import TABLE, ForwardOp, add, conv, functions, head, position
 from microtrain.convert.ops.aten import recurrent

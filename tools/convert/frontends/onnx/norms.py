@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.ops.aten.columns import Columns, refused
 from microtrain.convert.ops.aten.lengths import WHOLE
 from microtrain.convert.ops.aten.normalise import normalised

@@ -16,8 +16,9 @@ import numpy as np
 
 from microtrain.base.errors import short
 from microtrain.base.shapes import by
+from microtrain.convert.aten_call import Act, Call, Homes, LayerError, Param
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Act, Call, Homes, LayerError, Lowering, Param
+from microtrain.convert.lowering import Lowering
 from microtrain.convert.nearest import ONE_INPUT, unsupported
 from microtrain.convert.ops.aten.attention import Scores
 from microtrain.convert.ops.aten.expanded import Expanded, made

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.lowering import Act, Call, Param
+from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.ops.aten.recurrent import Cell, check_start, layers, without_gates
 from microtrain.convert.ops.tokens import numbers, viewed
 

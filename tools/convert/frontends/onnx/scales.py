@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import NORM, Act, Call, Param
+from microtrain.convert.lowering import NORM
 from microtrain.convert.nearest import NO_CHANCE, unsupported
 from microtrain.convert.ops.curves import MIRRORED
 from microtrain.convert.ops.functions import CLIP, SELU

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import unsupported
 from microtrain.convert.ops.aten.attention import Scores
 from microtrain.convert.ops.aten.resample import settled

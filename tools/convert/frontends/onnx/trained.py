@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.convert.aten_call import Homes
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Homes
 
 from .file import BODY, LOOP, MOST_BYTES, OnnxGraph, read_onnx_file
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from microtrain.base.mirrored import mirrored
+from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Act, Call, Param
 
 from ..aten.rules import lower
 from .file import Step

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from microtrain.base.errors import one_line
+from microtrain.convert.aten_call import Act, Call, Home, Homes, LayerError, Param
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Act, Call, Home, Homes, LayerError, Lowering, Param
+from microtrain.convert.lowering import Lowering
 from microtrain.convert.ops.aten.attention import Scores
 from microtrain.convert.ops.aten.columns import Columns, refused
 from microtrain.convert.ops.aten.expanded import Expanded

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.ir import FACTOR, MEAN, ONCE, WINDOW_MOST, ConvertError, Window
-from microtrain.convert.lowering import Act, Call, Param
 from microtrain.convert.nearest import no_matrix, unsupported
 from microtrain.convert.ops.aten.attention import Scores
 from microtrain.convert.ops.aten.pool import of_rows

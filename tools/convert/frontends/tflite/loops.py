@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 
-from microtrain.convert.lowering import Act
+from microtrain.convert.aten_call import Act
 from microtrain.convert.ops.aten.recurrent import Cell
 from microtrain.convert.ops.recurrent_cell import GRU, LSTM, real_logistic, real_tangent
 from microtrain.convert.ops.tokens import places

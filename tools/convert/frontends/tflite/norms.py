@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.lowering import Param
+from microtrain.convert.aten_call import Param
 
 from .file import Flatbuffer, Operator
 from .tokens import in_order, seen

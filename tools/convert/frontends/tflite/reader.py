@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from microtrain.convert.aten_call import Act, Call, Homes
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Act, Call, Homes
 from microtrain.convert.nearest import ONE_INPUT, unsupported
 from microtrain.convert.raw import Raw
 

@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 
-from microtrain.convert.lowering import Act, Call
+from microtrain.convert.aten_call import Act, Call
 from microtrain.convert.ops.aten.recurrent import Cell, layers
 from microtrain.convert.ops.integer_cell import BITS_MOST, Coded
 from microtrain.convert.ops.recurrent_cell import INTEGER_LSTM

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from microtrain.convert.aten_call import Home, Homes
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Home, Homes
 
 from .file import Flatbuffer, Quantization, Stored, read_flatbuffer
 from .sizes import sized

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from microtrain.base.mirrored import mirrored
+from microtrain.convert.aten_call import Call, Param
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Call, Param
 
 from ..aten.rules import lower
 from .file import Operator

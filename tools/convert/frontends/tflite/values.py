@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.convert.aten_call import Act, Call, Home, Homes, Param
 from microtrain.convert.ir import FACTOR, LESS, TERM, Codes, ConvertError
-from microtrain.convert.lowering import NORM, Act, Call, Home, Homes, Lowering, Param
+from microtrain.convert.lowering import NORM, Lowering
 from microtrain.convert.ops.aten import blocks
 from microtrain.convert.ops.aten.across import as_image
 from microtrain.convert.ops.aten.attention import Scores

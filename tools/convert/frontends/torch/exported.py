@@ -16,8 +16,9 @@ import numpy as np
 from microtrain.base.archive import Archive
 from microtrain.base.pickles import strided
 from microtrain.base.reading import reading
+from microtrain.convert.aten_call import Call, Param
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Call, Lowering, Param
+from microtrain.convert.lowering import Lowering
 from microtrain.convert.nearest import ONE_INPUT
 from microtrain.convert.raw import Raw
 

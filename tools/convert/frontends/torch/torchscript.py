@@ -17,8 +17,9 @@ import numpy as np
 from microtrain.base.archive import Archive
 from microtrain.base.pickles import Instance, read_pickle
 from microtrain.base.reading import reading
+from microtrain.convert.aten_call import Act, Call, Param, is_symbol
 from microtrain.convert.ir import ConvertError
-from microtrain.convert.lowering import Act, Call, Lowering, Param, is_symbol
+from microtrain.convert.lowering import Lowering
 from microtrain.convert.nearest import KEEPS_SHAPE
 from microtrain.convert.raw import Raw
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.ir import WINDOW_MOST, Shape, Window
-from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.lowering import Lowering
 
 from ..calls import frozen
 from ..tokens import numbers, places, settled, vectors, view_of, viewed, whole

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.aten_call import Act, Call, Param
+from microtrain.convert.lowering import Lowering
 from microtrain.convert.nearest import no_matrix
 
 from ..tokens import VIEWS, numbers, places, seen_as, settled, turnable, view_of, viewed

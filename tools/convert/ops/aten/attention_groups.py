@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from microtrain.convert.lowering import Act, Call, Lowering
+from microtrain.convert.aten_call import Act, Call
+from microtrain.convert.lowering import Lowering
 
 from .across import relabelled
 from .resample import chosen, sampled

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from microtrain.convert.lowering import Act, Call, Lowering
+from microtrain.convert.aten_call import Act, Call
+from microtrain.convert.lowering import Lowering
 
 from ..tokens import places, view_of
 from .across import relabelled

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from microtrain.convert.aten_call import Act, Call
 from microtrain.convert.ir import Window
-from microtrain.convert.lowering import Act, Call, Lowering
+from microtrain.convert.lowering import Lowering
 
 from ..calls import frozen
 from .channels import take

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from microtrain.convert.aten_call import Act, Call, pair, stride_of
 from microtrain.convert.ir import Window
-from microtrain.convert.lowering import Act, Call, Lowering, pair, stride_of
+from microtrain.convert.lowering import Lowering
 
 from ..calls import frozen
 from ..table import Aten

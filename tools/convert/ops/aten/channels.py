@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from microtrain.convert.lowering import Act, Call, Lowering
+from microtrain.convert.aten_call import Act, Call
+from microtrain.convert.lowering import Lowering
 
 from ..table import Aten
 from .resample import chosen, sampled

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.aten_call import Act, Call, Param
+from microtrain.convert.lowering import Lowering
 from microtrain.convert.nearest import unsupported
 
 from ..calls import Calls, Natural, same_number

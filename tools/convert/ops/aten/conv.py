@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.convert.aten_call import Act, Call, Param, pair, sides, stride_of
 from microtrain.convert.ir import Source, Window
-from microtrain.convert.lowering import Act, Call, Lowering, Param, of_series, pair, sides, stride_of
+from microtrain.convert.lowering import Lowering, of_series
 from microtrain.convert.nearest import no_matrix, unsupported
 
 from ..table import Aten

@@ -9,7 +9,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from microtrain.convert.lowering import Act, Call, Lowering
+from microtrain.convert.aten_call import Act, Call
+from microtrain.convert.lowering import Lowering
 
 from ..calls import Calls, Natural
 from ..functions import POWER

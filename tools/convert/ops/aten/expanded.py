@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from microtrain.convert.lowering import Act, Call, Lowering
+from microtrain.convert.aten_call import Act, Call
+from microtrain.convert.lowering import Lowering
 from microtrain.convert.nearest import unsupported
 
 from ..add import repeated

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.convert.aten_call import Act, Call
 from microtrain.convert.ir import Node
-from microtrain.convert.lowering import SOFTMAX, Act, Call, Lowering
+from microtrain.convert.lowering import SOFTMAX, Lowering
 
 from ..calls import Calls, Natural
 from ..tokens import MOST_NUMBERS, places, whole

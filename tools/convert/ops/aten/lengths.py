@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.aten_call import Act, Call, Param
+from microtrain.convert.lowering import Lowering
 from microtrain.convert.nearest import NO_LENGTH
 
 from ..tokens import places, settled, view_of, whole

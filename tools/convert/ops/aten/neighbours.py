@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.convert.aten_call import Act, Call
 from microtrain.convert.ir import Layer, Source, Window
-from microtrain.convert.lowering import Act, Call, Lowering
+from microtrain.convert.lowering import Lowering
 
 from ..calls import FINEST, Calls, Natural
 from . import across

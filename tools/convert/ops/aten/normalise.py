@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.aten_call import Act, Call, Param
+from microtrain.convert.lowering import Lowering
 
 from ..table import Aten
 from .conv import conv2d

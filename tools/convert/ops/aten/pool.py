@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from microtrain.convert.aten_call import Act, Call, pair, sides, stride_of
 from microtrain.convert.ir import Shape, Window, out_size
-from microtrain.convert.lowering import Act, Call, Lowering, of_series, pair, sides, stride_of
+from microtrain.convert.lowering import Lowering, of_series
 from microtrain.convert.nearest import unsupported
 
 from ..table import Aten

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.ir import Graph, Node, Shape, Window
-from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.lowering import Lowering
 
 from ..integer_cell import Coded
 from ..recurrent_cell import GRU, INTEGER_LSTM, LSTM

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.convert.aten_call import Act, Call, pair, sides
 from microtrain.convert.ir import Axis
-from microtrain.convert.lowering import Act, Call, Lowering, pair, sides
+from microtrain.convert.lowering import Lowering
 
 from ..bounds import INT32_MAX
 from ..table import Aten

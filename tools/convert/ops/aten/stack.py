@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from microtrain.convert.lowering import Act, Call, Lowering
+from microtrain.convert.aten_call import Act, Call
+from microtrain.convert.lowering import Lowering
 
 from ..calls import Calls, Natural
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.lowering import NORM, Act, Call, Lowering, Param
+from microtrain.convert.aten_call import Act, Call, Param
+from microtrain.convert.lowering import NORM, Lowering
 from microtrain.convert.nearest import unsupported
 
 from .. import position

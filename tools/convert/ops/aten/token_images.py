@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.lowering import Act, Call, Lowering, Param, pair
+from microtrain.convert.aten_call import Act, Call, Param, pair
+from microtrain.convert.lowering import Lowering
 
 from ..calls import Natural
 from ..tokens import as_map, numbers, places, settled, turnable, view_of, viewed, whole

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from microtrain.base.plan import HWC
+from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.ir import Window
-from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.lowering import Lowering
 from microtrain.convert.nearest import unsupported
 
 from ..calls import Calls, Natural

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.lowering import SOFTMAX, Act, Call, Lowering, Param
+from microtrain.convert.aten_call import Act, Call, Param
+from microtrain.convert.lowering import SOFTMAX, Lowering
 
 from ..activations import ALSO
 from ..calls import Natural

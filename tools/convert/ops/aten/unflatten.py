@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.ir import Shape
-from microtrain.convert.lowering import Act, Call, Lowering, Param
+from microtrain.convert.lowering import Lowering
 
 from ..table import Aten
 

@@ -8,7 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from microtrain.convert.lowering import Act, Call, Lowering
+from microtrain.convert.aten_call import Act, Call
+from microtrain.convert.lowering import Lowering
 
 from ..table import Aten
 from .resample import (
