@@ -52,6 +52,15 @@ NO_CONDITION = (
 )
 NO_TILE = "rows or columns that stand several times side by side (UpSampling2D), or a resize"
 NO_COMPARISON = "an activation by its own name (PReLU, SELU), in a file without run_decompositions()"
+NO_FUSION = "take the model as it was exported, in ONNX's own operators, before a runtime optimised it"
+NO_FUNCTION = (
+    "it is a function of the file's own: onnx.inliner.inline_local_functions(model) writes its nodes in its "
+    "place"
+)
+NO_SELECTION = (
+    "the nearest that is: MLPClassifier and MLPRegressor behind scalers and PCA; choose and make features "
+    "outside the model"
+)
 SUPPORTED = (
     "conv2d, batch norm, relu and other activations of one value, add, mul, cat, mean, average and max "
     "pooling, flatten, linear, layer_norm, attention, gru, lstm, dropout"

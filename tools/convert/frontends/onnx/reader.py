@@ -19,7 +19,7 @@ from microtrain.base.shapes import by
 from microtrain.convert.aten_call import Act, Call, Homes, LayerError, Param
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.lowering import Lowering
-from microtrain.convert.nearest import ONE_INPUT, unsupported
+from microtrain.convert.nearest import NO_FUNCTION, NO_FUSION, NO_SELECTION, ONE_INPUT, unsupported
 from microtrain.convert.ops.aten.attention import Scores
 from microtrain.convert.ops.aten.expanded import Expanded, made
 from microtrain.convert.ops.aten.lengths import Length
@@ -54,15 +54,6 @@ IN_FRONT = (  # of the Transpose of an input, which they leave an image of the s
 PLACES = ("Slice", "Gather", "Transpose", "Concat", "Split", "Pad", "Tile")  # which take numbers by these
 OF_SQUARES = (  # may go on with a normalisation that a file writes out
     *("ReduceMean", "ReduceSum", "Mul", "Add", "Sub", "Div", "Pow", "Sqrt", "Reciprocal", "Identity", "Cast"),
-)
-PLAIN = "take the model as it was exported, in ONNX's own operators, before a runtime optimised it"
-OF_FILE = (
-    "it is a function of the file's own: onnx.inliner.inline_local_functions(model) writes its nodes in its "
-    "place"
-)
-OF_SCIKIT_LEARN = (
-    "the nearest that is: MLPClassifier and MLPRegressor behind scalers and PCA; choose and make features "
-    "outside the model"
 )
 SAME_NAME = {  # one call on the first input, no other arguments
     "Relu": "relu",
@@ -298,8 +289,8 @@ class _Walk(Walker):
         if step.domain and step.op == "Scaler":
             return layers.scaler(self, step)
         if step.domain:
-            instead = OF_SCIKIT_LEARN if step.domain == LEARNED else PLAIN
-            instead = OF_FILE if (step.domain, step.op) in self.file.functions else instead
+            instead = NO_SELECTION if step.domain == LEARNED else NO_FUSION
+            instead = NO_FUNCTION if (step.domain, step.op) in self.file.functions else instead
             raise LayerError(f"layer {step.name}", f"{step.domain}.{step.op} is not supported; {instead}")
         if step.op in FOLDS and all(v is None or isinstance(v, Param) for v in values):
             return self._constant(step, values)
