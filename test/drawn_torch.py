@@ -268,6 +268,19 @@ def _joined(net: Net, values: list[Tensor]) -> Step:
     return lambda v: torch.cat([v[place], v[-1]], axis)
 
 
+def _copies(net: Net, values: list[Tensor]) -> Step:
+    rank, axis = values[-1].ndim, int(net.rng.integers(1, values[-1].ndim))
+    times = [1, *(net.one((1, 1, 2)) for _ in range(rank - 1))]
+    steps: tuple[Step, ...] = (
+        lambda v: v[-1].repeat(times),
+        lambda v: v[-1].tile(times[1:]),
+        lambda v: v[-1].repeat_interleave(2, axis),
+        lambda v: torch.cat([v[-1], v[-1].relu(), v[-1]], axis),
+    )
+    step: Step = net.one(steps)
+    return step
+
+
 def _around(net: Net, values: list[Tensor]) -> Step:
     x = _rank(values, 3)
     mode = net.one(("constant", "replicate", "reflect"))
@@ -323,6 +336,7 @@ DRAWS: dict[str, Draw] = {
     "last": _last,
     "cut": _cut,
     "joined": _joined,
+    "copies": _copies,
     "around": _around,
     "sized": _sized,
     "attention": _attention,

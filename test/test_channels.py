@@ -120,15 +120,31 @@ def test_maps_along_the_rows_are_those_of_pytorch(tmp_path: Path) -> None:
     np.testing.assert_allclose(run_float(graph, images), torch_logits(net, images), atol=1e-5)
 
 
-def test_parts_of_a_map_beside_itself_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConvertError, match="of a tensor and itself is not supported"):
-        load_model(write(Joined("with itself").eval(), tmp_path / "model.pt2", "exported"))
+def test_a_map_beside_itself_is_that_of_pytorch(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    net = Joined("with itself").eval()
+    graph = load_model(write(net, tmp_path / "model.pt2", "exported")).graph
+    images = np.random.default_rng(2).normal(0, 1, (4, 8, 8, 3)).astype(np.float32)
+    np.testing.assert_allclose(run_float(graph, images), torch_logits(net, images), atol=1e-5)
+
+
+def test_copies_of_all_numbers_are_a_sentence(tmp_path: Path) -> None:
+    def forward(net: Own, x: torch.Tensor) -> Any:
+        return net.head(net.a(x).repeat_interleave(2).reshape(1, -1))
+
+    net = Own(forward, nn.Conv2d(3, 6, 3, 2), head=nn.Linear(588, 4)).eval()
+    with pytest.raises(ConvertError, match="repeat_interleave without an axis"):
+        read(save(net, (3, 16, 16), tmp_path / "net.pt2"), (3, 16, 16))
 
 
 LISTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "twice": lambda x: x[:, [0, 0, 1, 2, 3, 5, 4, 4]],
     "three times": lambda x: x[:, [5, 1, 5, 2, 5, 0, 3, 4]],
     "two of them, and one not": lambda x: x[:, [0, 1, 1, 5, 2, 1, 0, 3]],
+    "all of them again": lambda x: torch.cat([x, x], 1)[:, 2:10],
+    "all of them, of two maps": lambda x: torch.cat([x, -x, x], 1)[:, 5:13],
+    "rows again": lambda x: x[:, [0, 1, 2, 3, 4, 5, 0, 1]].repeat(1, 1, 2, 1),
+    "each column twice": lambda x: x[:, [0, 1, 2, 3, 4, 5, 0, 1]].repeat_interleave(2, 3),
     "zeros behind": lambda x: functional.pad(x, (0, 0, 0, 0, 0, 2)),
     "zeros in front": lambda x: functional.pad(x, (0, 0, 0, 0, 2, 0)),
 }

@@ -193,11 +193,6 @@ class Wrapped(nn.Module):
         return result
 
 
-class Concat(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([x, x], dim=1)
-
-
 class Nothing(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x - x
@@ -242,7 +237,6 @@ UNSUPPORTED: dict[str, tuple[nn.Module, int, tuple[str, ...]]] = {
     "rrelu": (nn.RReLU(), 256, ("layer op", "rrelu", "relu or relu6")),
     "leaky": (nn.Sequential(nn.LeakyReLU(-3.0)), 256, ("layer op.0", "slope of -3", "below 2")),
     "far apart": (nn.Conv2d(4, 4, 3, padding=128, dilation=128), 256, ("layer op", "257x257", "255 pixels")),
-    "concat": (Concat(), 512, ("layer op", "cat", "of a tensor and itself")),
     "layer norm": (nn.LayerNorm((8, 8)), 256, ("layer op", "layer norm over the last 2", "GroupNorm")),
     "nothing": (Nothing(), 256, ("layer op", "subtracts a tensor from itself")),
     "two norms": (

@@ -36,16 +36,24 @@ def lower_concat(low: Lowering, call: Call) -> Act:
         raise call.error(
             f"the op {call.op} of flattened maps is not supported; the nearest that is: of the maps"
         )
-    if len({low.tensor_of(each) for each in maps}) < len(maps):
-        raise call.error(
-            f"the op {call.op} of a tensor and itself is not supported; the nearest that is: "
-            "a layer of twice the channels"
-        )
     if len(maps) == 1:
         return maps[0]
+    different = {low.tensor_of(each): each for each in maps}
+    if len(different) < len(maps):
+        return _some_twice(low, call, maps, list(different.values()))
     c = sum(s[2] for s in shapes)
     joined = (maps[0].dims[0], c, *maps[0].dims[2:])
     return low.emit(call, CONCAT, tuple(maps), (*shapes[0][:2], c), dims=joined)
+
+
+def _some_twice(low: Lowering, call: Call, maps: Sequence[Act], different: Sequence[Act]) -> Act:
+    """Maps of which some are the same, by a list of the channels of those that are not."""
+    apart = replace(call, builtin=False, args={"tensors": different, "dim": call.get("dim", 0)})
+    begins = np.cumsum([0, *(low.shape(each)[2] for each in different)])
+    names = [low.tensor_of(each) for each in different]
+    places = [names.index(low.tensor_of(each)) for each in maps]
+    channels = [c for place in places for c in range(begins[place], begins[place + 1])]
+    return take(low, call, lower_concat(low, apart), channels)
 
 
 def take(

@@ -266,6 +266,39 @@ def _listed(made: Calls, call: Call, lists: dict[int, Any]) -> Act:
     return _placed(made, call, {axis: [int(i) % call.x.dims[axis] for i in places.value]})
 
 
+def _is_several_times(low: Lowering, call: Call) -> bool:
+    """Of more than one row, column or channel; others are noted (expanded.py)."""
+    if not isinstance(call.x, Act):
+        return False
+    times = call.args.get("repeats", call.args.get("dims"))
+    pairs = list(zip(times, call.x.dims, strict=False)) if isinstance(times, Sequence) else []
+    return call.op != "repeat" or any(n != 1 < d for n, d in pairs)
+
+
+def _several_times(made: Calls, call: Call) -> Act:
+    """All places of some axes, once more behind the last."""
+    dims, times = call.x.dims, _several(call.args.get("repeats", call.args.get("dims")))
+    times = [1] * (len(dims) - len(times)) + times
+    if len(times) > len(dims) or times[0] != 1:
+        raise call.error(
+            f"the op {call.op} of {list(dims)} by {times} is not supported; the nearest that is: along the "
+            "channels, rows or columns"
+        )
+    return _placed(made, call, {axis: [*range(dims[axis])] * n for axis, n in enumerate(times) if n != 1})
+
+
+def _each_several_times(made: Calls, call: Call) -> Act:
+    """Each place of an axis, as often as a whole number says, one behind the other."""
+    times, axis = call.args.get("repeats"), call.get("dim", None)
+    if not isinstance(times, int) or axis is None or not int(axis) % len(call.x.dims):
+        raise call.error(
+            f"the op {call.op} without an axis, or by a list, is not supported; the nearest that is: of one "
+            "axis, by a whole number"
+        )
+    axis = int(axis) % len(call.x.dims)
+    return _placed(made, call, {axis: [i for i in range(call.x.dims[axis]) for _ in range(times)]})
+
+
 def _several(value: Any) -> list[int]:
     return [int(v) for v in value] if isinstance(value, Sequence) else [int(value)]
 
@@ -309,6 +342,8 @@ RULES = (
     *(Rule(joins.NAMES, *each) for each in joins.RULES),
     Rule(("flip",), _of_a_map, _flipped),
     Rule(("roll",), _of_a_map, _rolled),
+    Rule(("repeat", "tile"), _is_several_times, _several_times),
+    Rule(("repeat_interleave",), _of_a_map, _each_several_times),
     Rule(("index",), _of_a_map, _indexed),
     Rule(("index_select",), _of_a_map, _selected),
 )
@@ -321,7 +356,8 @@ ARGUMENTS = {  # by position, for files that name none
     "masked_fill": "self mask value",
     "index_put": "self indices values",
     **dict.fromkeys(("isnan", "isinf", "nan_to_num"), "self"),
-    "flip": "self dims",
+    **dict.fromkeys(("flip", "tile"), "self dims"),
+    "repeat_interleave": "self repeats dim",
     "roll": "self shifts dims",
     "index": "self indices",
     "index_select": "self dim index",
