@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from interpreted import interpreted
+from interpreted import interpreted, sample_shape
 
 from lab.attack.keras_networks import turned
 from lab.attack.tflite_networks import Float
@@ -94,6 +94,92 @@ def padded_vector() -> Float:
     return ended(net.op("ABS", (net.x,), net.shape, "AbsOptions"))
 
 
+def first_channel() -> Float:
+    """Of an input, which is none of its own with as many channels as it has columns."""
+    net = Float(N, N, N)
+    net.op(
+        "GATHER", (net.x, net.w.tensor("place", (), "int32", np.array(0))), (1, N, N), "GatherOptions", Axis=3
+    )
+    return net.over("MEAN", 1).linear(3)
+
+
+def listed_twice() -> Float:
+    """As many features as there were, some of them twice, and a layer behind them."""
+    net = Float(N, N).over("MEAN", 1).linear(N)
+    return net.op("GATHER", (net.x, net.whole(3, 2, 2, 0)), (1, N), "GatherOptions", Axis=1).linear(3)
+
+
+def first_features() -> Float:
+    """Of rows that are a batch."""
+    net = Float(N, 2, 3).linear(3, 1, N, 2).view(2 * N, 3)
+    return ended(net.op("GATHER", (net.x, net.whole(0)), (2 * N, 1), "GatherOptions", Axis=1))
+
+
+def joined_flat() -> Float:
+    """Two maps as vectors, side by side, the numbers of which are turned round."""
+    net = square(3, 2, N).view(1, 6 * N)
+    net.op("CONCATENATION", (net.x, net.x), (1, 12 * N), "ConcatenationOptions", Axis=1)
+    return net.op("REVERSE_V2", (net.x, net.whole(1)), net.shape, "ReverseV2Options").linear(3)
+
+
+def beside_rows_turned_round() -> Float:
+    """A sum with rows whose features were turned round, all of them as a batch."""
+    net = square(N, N, N).view(N * N, N)
+    rows = net.x
+    net.op("REVERSE_V2", (rows, net.whole(1)), net.shape, "ReverseV2Options")
+    return ended(net.op("ADD", (rows, net.x), net.shape, "AddOptions"))
+
+
+def repeated_rows() -> Float:
+    """Of one place of the last axis of a map, whose columns have no place in memory of their own."""
+    net = square(N, N, 2)
+    net.op(
+        "GATHER", (net.x, net.w.tensor("place", (), "int32", np.array(1))), (1, N, N), "GatherOptions", Axis=3
+    )
+    net.view(1, N, 1, N).op("TILE", (net.x, net.whole(1, 1, 3, 1)), (1, N, 3, N)).view(1, 3 * N, N)
+    return ended(net)
+
+
+def gate_as_large() -> Float:
+    """A mean of each number of the last axis, as large as the turned map that it opens."""
+    net = turned(square(N, N, N), 0, 3, 2, 1)
+    given = net.x
+    net.op("MEAN", (given, net.whole(1, 2)), (1, 1, 1, N), "ReducerOptions", KeepDims=True)
+    net.op("BROADCAST_TO", (net.x, net.whole(1, N, N, N)), (1, N, N, N), "BroadcastToOptions")
+    return ended(net.op("MUL", (net.x, given), net.shape, "MulOptions"))
+
+
+def rows_of_a_turned_map() -> Float:
+    """A layer over the last axis, behind which rows and columns are a batch."""
+    net = turned(square(3, N, 2), 0, 2, 1, 3)
+    weights = (net.x, net.drawn(N, N), net.drawn(N))
+    return ended(net.op("FULLY_CONNECTED", weights, (3 * N, N), "FullyConnectedOptions", KeepNumDims=False))
+
+
+def repeated_features() -> Float:
+    """Each moment's one number twice, which is no map of as many rows, and turned round."""
+    net = Float(N, N).linear(1, 1, N)
+    net.op("TILE", (net.x, net.whole(1, 1, 2)), (1, N, 2))
+    return ended(net.op("REVERSE_V2", (net.x, net.whole(2)), net.shape, "ReverseV2Options"))
+
+
+def padded_series() -> Float:
+    """Zeros before a series whose mean is taken."""
+    net = Float(N, N)
+    widths = net.w.tensor("p", (3, 2), "int32", np.array([[0, 0], [2, 0], [0, 0]]))
+    return net.op("PAD", (net.x, widths), (1, N + 2, N), "PadOptions").over("MEAN", 1).linear(3)
+
+
+def seen_apart() -> Float:
+    """A last axis of one that is taken away again: rows stay rows."""
+    net = Float(N, N)
+    net.op("EXPAND_DIMS", (net.x, net.whole(3)), (1, N, N, 1), "ExpandDimsOptions")
+    made = net.w.tensor("part", (1, N, N), "float32")
+    net.w.op("UNPACK", (net.x,), (made,), "UnpackOptions", Num=1, Axis=3)
+    net.x, net.shape = made, (1, N, N)
+    return net.over("MEAN", 1).linear(3)
+
+
 CONVERT = {
     "a batch of rows, cut": lambda: batch_of_rows("SLICE"),
     "a batch of rows, turned round": lambda: batch_of_rows("REVERSE_V2"),
@@ -105,6 +191,17 @@ CONVERT = {
     "one slope": one_slope,
     "mean of a vector": mean_of_a_vector,
     "padded vector": padded_vector,
+    "first channel": first_channel,
+    "listed twice": listed_twice,
+    "first features": first_features,
+    "joined flat": joined_flat,
+    "beside rows turned round": beside_rows_turned_round,
+    "repeated rows": repeated_rows,
+    "gate as large": gate_as_large,
+    "rows of a turned map": rows_of_a_turned_map,
+    "repeated features": repeated_features,
+    "padded series": padded_series,
+    "seen apart": seen_apart,
 }
 
 
@@ -115,9 +212,7 @@ def test_a_square_map_of_a_file(name: str, tmp_path: Path) -> None:
     graph = load_model(path).graph
     shape = graph.tensors["input"].shape
     pixels = np.random.default_rng(0).integers(0, 256, (3, *shape)).astype(np.uint8)
-    entries = {"both ways": (N, N), "mean of a vector": (N + 2, N + 2), "padded vector": (N, N)}
-    entry = entries.get(name, (5, N) if "batch" in name else shape)
-    wanted = interpreted(path, pixels.reshape(3, *entry))
+    wanted = interpreted(path, pixels.reshape(3, *sample_shape(path)))
     found = run_float(graph, pixels).reshape(wanted.shape)
     assert np.abs(found - wanted).max() < 1e-4 * np.abs(wanted).max()
 
@@ -153,10 +248,29 @@ def rows_as_a_batch() -> Float:
     return ended(net.op("MAXIMUM", (net.x, given), (1, N, N, N), "MaximumMinimumOptions"))
 
 
+def rows_of_one() -> Float:
+    """A transposed convolution over one row of pixels that makes three of it."""
+    net = Float(N, N).view(1, 1, N, N)
+    weights, about = net.drawn(N, 3, 1, N), {"Padding": 1, "StrideH": 1, "StrideW": 1}
+    given = (net.whole(1, 3, N, N), weights, net.x)
+    return ended(net.op("TRANSPOSE_CONV", given, (1, 3, N, N), "TransposeConvOptions", **about))
+
+
+def stacked_unlike() -> Float:
+    """Rows and rows whose features were turned round, on an axis of their own."""
+    net = square(N, N, N).view(N * N, N)
+    rows = net.x
+    net.op("REVERSE_V2", (rows, net.whole(1)), net.shape, "ReverseV2Options")
+    net.op("PACK", (rows, net.x), (N * N, 2, N), "PackOptions", ValuesCount=2, Axis=1)
+    return ended(net.over("SUM", 1))
+
+
 REFUSED: dict[str, tuple[Callable[[], Float], str]] = {
     "shares turned": (shares_turned, "the op matmul on the scores of attention"),
     "rows as a batch": (rows_as_a_batch, r"MAXIMUM of \[4, 1, 4\] and \[1, 4, 4, 4\] is not supported"),
     "more rows": (more_rows, "adds rows to a map of one row"),
+    "rows of one": (rows_of_one, "layer deconv1: TRANSPOSE_CONV adds rows to a map of one row"),
+    "stacked unlike": (stacked_unlike, "PACK of tensors whose numbers lie in different orders"),
     "rows of length one": (rows_of_length_one, r"the length of each row of a view \[4, 16\]"),
 }
 

@@ -12,6 +12,7 @@ import tflite
 
 OFFSET, ALIGNMENT = 6, 16  # where the table of a buffer says where its offset is; of what lies there
 TYPES = {"float32": 0, "float16": 1, "int32": 2, "uint8": 3, "bool": 6, "int16": 7, "int8": 9}
+VERSIONS = {tflite.BuiltinOperator.BROADCAST_TO: 2}  # of operators whose first one is not known to TFLite
 
 
 @dataclass
@@ -181,7 +182,7 @@ class Writer:
         if not self.apart:
             tflite.OperatorCodeAddDeprecatedBuiltinCode(self.b, min(code, 127))
         tflite.OperatorCodeAddBuiltinCode(self.b, code)
-        tflite.OperatorCodeAddVersion(self.b, 1)
+        tflite.OperatorCodeAddVersion(self.b, VERSIONS.get(code, 1))
         return int(tflite.OperatorCodeEnd(self.b))
 
     def _vector(self, values: np.ndarray) -> int:

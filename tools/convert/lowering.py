@@ -55,6 +55,7 @@ class Lowering:
     frozen    layers whose weights are such
     written_out  what an ending makes -> the tensor that stands for it inside the network
     reshaped  the input is an image of other sides, and earlier views of it are none any more
+    fixed     samples have the input's axes, whatever reads it: its channels are known, and are last
     """
 
     name: str
@@ -72,6 +73,7 @@ class Lowering:
     last: set[str] = field(default_factory=set)
     computed: int = 0
     reshaped: bool = False
+    fixed: bool = False
     frozen: list[str] = field(default_factory=list)
     stood: dict[str, ConvertError] = field(default_factory=dict)
     written_out: dict[str, str] = field(default_factory=dict)
@@ -202,17 +204,21 @@ class Lowering:
 
     def declare_anew(self, act: Act) -> None:
         """An input that is read as an image first of all, after unsqueeze(1) say, is one."""
-        if act.order is None and len(act.dims) in (3, 4) and act.dims[0] == self.batch and not self.last:
+        as_image = act.order is None and len(act.dims) in (3, 4) and act.dims[0] == self.batch
+        if as_image and not self.last and not self.fixed:
             _, c, h, w = (*act.dims, 1)[:4]
             self.redeclare((h, w, c))
 
     def redeclare(self, shape: Shape) -> bool:
-        """Give the input another shape. False: more has been done to it than one factor and shift for all."""
+        """Give the input another shape. False: it has more or fewer numbers, or more has been done to it than
+        one factor and shift for all."""
         old = self.tensors["input"].shape
         norms = [self.layers[node.layer or ""] for node in self.nodes if node.op == NORM]
         alike = not any(np.ptp(v) for norm in norms for v in (norm.weight, norm.bias))
-        if shape == old or len(norms) < len(self.nodes) or not (alike or shape[2] == old[2]):
+        if shape == old or math.prod(shape) != math.prod(old):  # what is read may be a part of it
             return shape == old
+        if len(norms) < len(self.nodes) or not (alike or shape[2] == old[2]):
+            return False
         self.tensors = {name: replace(t, shape=shape) for name, t in self.tensors.items()}
         for node in self.nodes:
             norm, c = self.layers[node.layer or ""], shape[2]

@@ -47,12 +47,12 @@ def view_of(low: Lowering, tensor: str, at: np.ndarray, factor: float = 1.0) -> 
     """The view with these places of memory."""
     h, w, c = low.tensors[tensor].shape
     order = at if tensor in low.last else at % c * (h * w) + at // c
-    return viewed(Act(tensor, at.shape, factor=factor), order)
+    return viewed(low, Act(tensor, at.shape, factor=factor), order)
 
 
-def viewed(act: Act, order: np.ndarray) -> Act:
-    """The view with these numbers; plain again where they follow one another."""
-    plain = np.array_equal(order.ravel(), np.arange(order.size))
+def viewed(low: Lowering, act: Act, order: np.ndarray) -> Act:
+    """The view with these numbers; plain again where they follow one another and are all that there are."""
+    plain = order.size == math.prod(low.shape(act)) and np.array_equal(order.ravel(), np.arange(order.size))
     return replace(act, dims=order.shape, order=None if plain and act.factor == 1 else order)
 
 
@@ -104,7 +104,7 @@ def _declared_last(low: Lowering, act: Act, shape: Shape) -> bool:
     norms = [low.layers[node.layer or ""] for node in low.nodes if node.op == NORM]
     by_channel = any(np.ptp(v) for norm in norms for v in (norm.weight, norm.bias))
     untouched = not low.last and low.is_input(act) and len(norms) == len(low.nodes)
-    if by_channel or not untouched or not low.redeclare(shape):
+    if low.fixed or by_channel or not untouched or not low.redeclare(shape):
         return False
     low.last.update(low.tensors)
     return True
@@ -284,12 +284,12 @@ def again(low: Lowering, made: Act, x: Act) -> Act:
 
 def turned(low: Lowering, call: Call, axes: Sequence[int]) -> Act:
     act = turnable(low, call, call.x)
-    return viewed(act, numbers(low, act).transpose(axes))
+    return viewed(low, act, numbers(low, act).transpose(axes))
 
 
 def reshaped(low: Lowering, call: Call) -> Act:
     act = turnable(low, call, call.x)
-    return viewed(act, numbers(low, act).reshape(seen_as(call, act.dims)))
+    return viewed(low, act, numbers(low, act).reshape(seen_as(call, act.dims)))
 
 
 def seen_as(call: Call, dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -330,9 +330,9 @@ def cut(low: Lowering, call: Call) -> Any:
     axis = int(call.get("dim", 0)) % order.ndim
     size = order.shape[axis]
     if op == "select":
-        return viewed(act, order.take(int(call.args["index"]) % size, axis))
+        return viewed(low, act, order.take(int(call.args["index"]) % size, axis))
     if op == "unbind":
-        return [viewed(act, order.take(i, axis)) for i in range(size)]
+        return [viewed(low, act, order.take(i, axis)) for i in range(size)]
     if op == "slice":
         span = slice(call.get("start", None), call.get("end", None), call.get("step", None))
         chosen = [range(size)[span]]
@@ -340,7 +340,7 @@ def cut(low: Lowering, call: Call) -> Any:
         chosen = [range(size)[start:end] for start, end in _parts(call, size)]
     if not all(chosen):
         raise call.error(f"a {op} of {size} leaves none")
-    parts = [viewed(act, order.take(list(part), axis)) for part in chosen]
+    parts = [viewed(low, act, order.take(list(part), axis)) for part in chosen]
     return parts[0] if op == "slice" else parts
 
 

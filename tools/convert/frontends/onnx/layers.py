@@ -177,7 +177,7 @@ def linear(
         x = seen(walk, step, value) if is_map(walk, value) else x
     made: Act = walk.call(step, "linear", input=x, weight=weight, bias=bias)
     keep_scale(walk, given, walk.low.nodes[-1].layer or "")
-    return viewed(made, numbers(walk.low, made)[0]) if series else made
+    return viewed(walk.low, made, numbers(walk.low, made)[0]) if series else made
 
 
 def _as_hwc(weight: np.ndarray, shape: Shape) -> np.ndarray:

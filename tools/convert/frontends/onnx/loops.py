@@ -99,7 +99,7 @@ def loop(walk: Walker, step: Step) -> list[Value]:
     if any(none and name in read for none, name in zip(lacking, step.outputs, strict=False)):
         raise refused(step.name, "of which more is read than its state, as of an LSTM's cell,")
     rows, last = made(walk.low, called(step.name, found.gates), given.x, found.cell)
-    ends = viewed(last, numbers(walk.low, last).reshape(1, -1))
+    ends = viewed(walk.low, last, numbers(walk.low, last).reshape(1, -1))
     outer = dict(zip(carried, step.inputs[CARRIED:], strict=False))
     values: dict[str, Value] = {n: walk.value(outer[n]) for n in carried if n not in given.after}
     values |= {name: Param(name, value) for name, value in found.counts.items()} | {found.h: ends}

@@ -46,7 +46,7 @@ def recurrent(walk: Walker, step: Step) -> list[Value]:
     at = numbers(walk.low, made)
     apart = at.reshape(1, -1, ways, units) if first else at.reshape(-1, 1, ways, units).swapaxes(1, 2)
     ends = numbers(walk.low, last)
-    return [viewed(made, apart), viewed(last, ends.swapaxes(0, 1) if first else ends)]
+    return [viewed(walk.low, made, apart), viewed(walk.low, last, ends.swapaxes(0, 1) if first else ends)]
 
 
 def _check(walk: Walker, step: Step, call: Call) -> None:

@@ -29,9 +29,11 @@ def seen(walk: Walker, step: Step, value: Value) -> Any:
     act = turnable(walk.low, call, settled(walk.low, call).x)
     if is_flat(walk, value):
         h, w, c = walk.low.shape(act)
-        return viewed(act, np.arange(h * w * c).reshape(c, h, w).transpose(1, 2, 0).reshape(act.dims))
+        return viewed(
+            walk.low, act, np.arange(h * w * c).reshape(c, h, w).transpose(1, 2, 0).reshape(act.dims)
+        )
     axes = channels_last(len(act.dims)) if len(act.dims) > 2 else list(range(len(act.dims)))
-    return viewed(act, numbers(walk.low, act).transpose(axes))
+    return viewed(walk.low, act, numbers(walk.low, act).transpose(axes))
 
 
 def as_seen(walk: Walker, step: Step) -> Act:

@@ -19,12 +19,13 @@ from microtrain.convert.ops.aten.stack import Stacked
 from microtrain.convert.ops.conv import DEPTHWISE
 from microtrain.convert.ops.curves import MIRRORED
 from microtrain.convert.ops.functions import CLIP
+from microtrain.convert.ops.tokens import places
 
 from ..aten.rules import lower
 from ..clean.averages import of_shares
 from .file import Operator
 from .names import axis_first
-from .tokens import in_order, places_as, places_of, reshaped, seen
+from .tokens import as_they_are, each_once, in_order, places_as, places_of, reshaped, seen, together, unlike
 from .values import Walker, channels_first, held, side_of
 from .windows import Sides
 
@@ -78,7 +79,7 @@ def biases(walk: Walker, op: Operator, name: str, place: int = 2) -> Param | Non
 
 def linear(walk: Walker, op: Operator, name: str) -> Any:
     """Columns of the weights go over a map in the order HWC; the rule expects CHW."""
-    x, weight = walk.value(op.inputs[0]), walk.value(op.inputs[1])
+    x, weight = walk.whole(op, name), walk.value(op.inputs[1])
     if op.options.get("WeightsFormat", 0):
         raise ConvertError(f"layer {name}: shuffled weights are not supported; convert the model without")
     if isinstance(x, Param) and isinstance(weight, Param) and x.value.shape[-1:] == weight.value.shape[1:]:
@@ -87,7 +88,7 @@ def linear(walk: Walker, op: Operator, name: str) -> Any:
     if not isinstance(x, Act) or not isinstance(weight, Param) or weight.value.ndim != 2:
         raise no_matrix(Call(op.kind, name, True, {}), both=isinstance(weight, Act))
     features = weight.value.shape[1]
-    if x.order is not None and features != math.prod(walk.low.shape(x)):
+    if x.order is not None and (features != math.prod(walk.low.shape(x)) or not each_once(walk.low, x)):
         return of_view(walk, op, name, weight.value)
     whole = math.prod(x.dims) == math.prod(walk.low.shape(x))  # else it is a part, a vector
     h, w, c = walk.low.shape(x) if whole else (1, 1, math.prod(x.dims))
@@ -132,7 +133,11 @@ def of_view(walk: Walker, op: Operator, name: str, weight: np.ndarray) -> Any:
     made = in_order(walk, "linear", name, **args)
     walk.keep_scale(name, walk.file.tensors[op.inputs[1]], ONCE)
     shape = walk.file.tensors[op.outputs[0]].shape
-    return replace(made, dims=channels_first(shape)) if made.order is None else made
+    if made.order is None:
+        return replace(made, dims=channels_first(shape))
+    at = places(walk.low, made)
+    at = np.moveaxis(at, 1, -1) if at.ndim > 2 else at
+    return held(walk.low, made.tensor, at.reshape(shape), made.factor)
 
 
 def pool(walk: Walker, op: Operator, name: str) -> Any:
@@ -149,7 +154,7 @@ REDUCED = {"MEAN": "mean", "SUM": "sum", "REDUCE_MAX": "amax", "REDUCE_MIN": "am
 
 def reduced(walk: Walker, op: Operator, name: str) -> Any:
     """The mean, sum, maximum or minimum over the map, one of its sides, or the channels of each pixel."""
-    x, axes = walk.value(op.inputs[0]), walk.value(op.inputs[1])
+    x, axes = walk.whole(op, name), walk.value(op.inputs[1])
     shape = walk.file.tensors[op.inputs[0]].shape
     if isinstance(x, Stacked) and isinstance(axes, Param):
         args = {"self": x, "dim": [int(a) for a in np.ravel(axes.value)]}
@@ -164,11 +169,11 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
     left = walk.file.tensors[op.outputs[0]].shape
     if 0 in over and len(over) > 1 and shape[0] == 1:  # one sample stays one
         over, left = over - {0}, left if len(left) == len(shape) else (1, *left)
-    if all(shape[a] == 1 for a in over) and not x.pad:
+    if all(shape[a] == 1 for a in over):
         return reshaped(walk, op, name, left)
     h, w, c = walk.low.shape(x)
     one_side = len(shape) == 4 and over in ({1}, {2})
-    as_channels = len(shape) > 2 and shape[-1] != c and x.pad is None  # numbers over time, which are a vector
+    as_channels = len(shape) > 2 and shape[-1] != c  # numbers over time, which are a vector
     if x.order is not None or as_channels or (one_side and shape[1:3] != (h, w)):
         keep = len(left) == len(shape)
         return in_order(walk, word, name, self=seen(walk, op, name), dim=sorted(over), keepdim=keep)
@@ -233,7 +238,10 @@ def _combined(walk: Walker, op: Operator, name: str) -> Any:
         return made
     acts = [v for v in (a, b) if isinstance(v, Act)]
     _check_axes(walk, op, name, acts)
-    if len(acts) == 1 and acts[0].order is not None and len(acts[0].dims) == 4:  # NCHW, as its constant is
+    if len(acts) == 2 and not as_they_are(walk, acts):
+        return together(walk, op, op.kind.lower(), name, self=0, other=1)
+    beside = len(acts) == 1 and any(isinstance(v, Param) for v in (a, b))
+    if beside and acts[0].order is not None and len(acts[0].dims) == 4:  # NCHW, as its constant is
         sides = [seen(walk, op, name, place) for place in (0, 1)]
         return in_order(walk, op.kind.lower(), name, self=sides[0], other=sides[1])
     rank = len(walk.file.tensors[op.outputs[0]].shape)
@@ -263,8 +271,6 @@ def _whole(walk: Walker, op: Operator, name: str, tensor: int) -> Any:
         return lower(walk.low, Call("reshape", name, False, {"self": x, "shape": made}))
     if not isinstance(x, Act) or x.pad is not None or len(own) < 2 or made != (1, *own):
         return x
-    if x.order is None:
-        return replace(x, dims=channels_first(made))
     act, at = places_as(walk, op, name, x, own)
     return held(walk.low, act.tensor, at.reshape(made), act.factor)
 
@@ -292,7 +298,7 @@ def difference_squared(walk: Walker, op: Operator, name: str) -> Any:
 
 def of_length_one(walk: Walker, op: Operator, name: str) -> Any:
     """A vector, or the channels of each pixel, over their Euclidean length."""
-    x, shape = walk.value(op.inputs[0]), walk.file.tensors[op.inputs[0]].shape
+    x, shape = walk.whole(op, name), walk.file.tensors[op.inputs[0]].shape
     h, w, c = walk.low.shape(x) if isinstance(x, Act) else (1, 1, shape[-1])
     if isinstance(x, Act) and (x.order is not None or shape[-1] != c or (len(shape) == 2 and h * w > 1)):
         x = seen(walk, op, name)
@@ -308,10 +314,12 @@ def of_length_one(walk: Walker, op: Operator, name: str) -> Any:
 
 def summed(walk: Walker, op: Operator, name: str) -> Any:
     """Several maps of one shape."""
-    total = walk.value(op.inputs[0])
-    for tensor in op.inputs[1:]:
-        args = {"self": total, "other": walk.value(tensor)}
-        total = lower(walk.low, Call("add", name, True, args))
+    values = [walk.value(tensor) for tensor in op.inputs]
+    if not as_they_are(walk, values):
+        raise unlike(op, name)
+    total = values[0]
+    for value in values[1:]:
+        total = lower(walk.low, Call("add", name, True, {"self": total, "other": value}))
     return total
 
 
@@ -342,8 +350,7 @@ def filled(walk: Walker, op: Operator, name: str) -> Param:
 
 def both(walk: Walker, op: Operator, name: str) -> Any:
     """Of two comparisons, which are 1 or 0."""
-    a, b = (walk.value(t) for t in op.inputs[:2])
-    return lower(walk.low, Call("mul", name, True, {"self": a, "other": b}))
+    return together(walk, op, "mul", name, self=0, other=1)
 
 
 def _bias_of_its_own(walk: Walker, op: Operator, name: str, place: int, given: Param, value: Param) -> Param:
@@ -366,8 +373,7 @@ def compared(walk: Walker, op: Operator, name: str) -> Any:
 
 def chosen(walk: Walker, op: Operator, name: str) -> Any:
     """Of two maps or numbers, by what a comparison has made."""
-    values = dict(zip(("condition", "self", "other"), (walk.value(t) for t in op.inputs), strict=False))
-    return lower(walk.low, Call("where", name, True, values))
+    return together(walk, op, "where", name, condition=0, self=1, other=2)
 
 
 def channelwise(value: Param, rank: int) -> Param:

@@ -106,10 +106,10 @@ class _Graph:
         return None if self.file.operators[place].options.get("FusedActivationFunction") else place
 
     def parted(self, place: int) -> Iterator[tuple[int, int]]:
-        """Both inputs of an operator of two, each with the place of the other one."""
-        first, second = self.inputs(place)[:2]
-        yield first, 1
-        yield second, 0
+        """Both inputs of an operator of two, each with the place of the other one; nothing of another one."""
+        if len(given := self.inputs(place)) == 2:
+            yield given[0], 1
+            yield given[1], 0
 
     def norm(self, root: int) -> tuple[int, Norm] | None:
         """The normalisation with this root of a variance."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,13 +12,14 @@ import numpy as np
 from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.nearest import unsupported
+from microtrain.convert.ops.tokens import places
 
 from ..aten.rules import lower
 from .cuts import spans
 from .file import Operator
 from .names import axis_first
 from .recurrent import renamed
-from .tokens import in_order, places_as, seen
+from .tokens import as_they_are, in_order, places_as, seen, unlike
 from .values import Walker, channels_first, held
 
 
@@ -92,6 +94,8 @@ def reverse(walk: Walker, op: Operator, name: str) -> Any:
 def pack(walk: Walker, op: Operator, name: str) -> Any:
     """Tensors of one shape along an axis of their own, which is the file's and no other's."""
     values = [walk.value(t) for t in op.inputs]
+    if not as_they_are(walk, values):
+        raise unlike(op, name)
     args = {"tensors": values, "dim": int(op.options.get("Axis", 0))}
     return lower(walk.low, Call("stack", name, True, args))
 
@@ -102,11 +106,30 @@ def concatenation(walk: Walker, op: Operator, name: str) -> Any:
     if all(isinstance(v, Param) for v in values):
         every = [v.value for v in values if isinstance(v, Param)]
         return Param(name, np.concatenate(every, op.options["Axis"]), computed=True)
-    if any(isinstance(v, Param) for v in values):
+    acts = [v for v in values if isinstance(v, Act)]
+    if rank == 2 and len(acts) == len(values) and any(walk.low.shape(v)[:2] != (1, 1) for v in acts):
+        return _flattened(walk, op, name, acts)
+    if any(isinstance(v, Param) for v in values) or not as_they_are(walk, values):
         every = [seen(walk, op, name, place) for place in range(len(values))]
         return in_order(walk, "cat", name, tensors=every, dim=op.options["Axis"] % rank)
     dim = axis_first(op.options["Axis"], rank)
     return lower(walk.low, Call("cat", name, True, {"tensors": values, "dim": dim}))
+
+
+def _flattened(walk: Walker, op: Operator, name: str, maps: list[Act]) -> Any:
+    """Vectors side by side, of which some are maps: a rule of PyTorch's takes these channel by channel."""
+    shapes = [walk.low.shape(v) for v in maps]
+    sizes = [math.prod(shape) for shape in shapes]
+    if any(v.order is not None or v.dims != (1, n) for v, n in zip(maps, sizes, strict=True)):
+        every = [seen(walk, op, name, place) for place in range(len(maps))]
+        return in_order(walk, "cat", name, tensors=every, dim=op.options["Axis"] % 2)
+    made = lower(walk.low, Call("cat", name, True, {"tensors": maps, "dim": op.options["Axis"] % 2}))
+    begins = np.cumsum([0, *sizes])
+    order = [
+        n + np.arange(h * w * c).reshape(c, -1).T.ravel()
+        for n, (h, w, c) in zip(begins, shapes, strict=False)
+    ]
+    return held(walk.low, made.tensor, places(walk.low, made)[:, np.concatenate(order)])
 
 
 def _as_said(walk: Walker, tensor: int) -> Any:
@@ -128,9 +151,14 @@ def _along(walk: Walker, op: Operator, name: str, place: int, word: str, axis: i
 
 
 def _in_other_order(walk: Walker, op: Operator, place: int) -> bool:
-    """Whether a rule of images would take other axes of what is read for its channels, rows and columns."""
+    """Whether a rule of images would take other axes of what is read for its channels, rows and columns, or a
+    vector's numbers for those of a map that is flattened channel by channel."""
     x, shape = walk.value(op.inputs[place]), walk.file.tensors[op.inputs[place]].shape
-    return isinstance(x, Act) and (x.order is not None or (len(shape) > 2 and shape[0] != walk.low.batch))
+    if not isinstance(x, Act):
+        return False
+    h, w, c = walk.low.shape(x)
+    flat = len(shape) == 2 and h * w > 1 and c > 1
+    return x.order is not None or flat or (len(shape) > 1 and shape[0] != walk.low.batch)
 
 
 def _constant(walk: Walker, op: Operator, name: str, place: int, what: str) -> Sequence[int]:

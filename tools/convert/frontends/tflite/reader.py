@@ -29,6 +29,7 @@ from .sizes import sized, unpacked
 from .transposed import conv_transpose
 from .values import Walker, channels_first
 
+REAL = ("<f4", "<f2", "i1", "u1", "<i2")  # types of activations
 RULES: dict[str, Callable[[Walker, Operator, str], Any]] = {
     **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D"), layers.conv),
     "TRANSPOSE_CONV": conv_transpose,
@@ -126,6 +127,11 @@ class _Walk(Walker):
         stored = self.file.tensors[out]
         if stored.data is not None:  # of constants alone
             return
+        if not stored.shape and stored.dtype in REAL:
+            raise ConvertError(
+                f"layer {name}: {op.kind} makes one number without an axis, which is not supported; the "
+                "nearest that is: one for each sample, [1, 1]"
+            )
         try:
             if self.place in self.norms:
                 value = normalised(self, op, name, self.norms[self.place])

@@ -19,7 +19,7 @@ from microtrain.convert.ops.aten.upsample import of_tflite
 from ..aten.rules import lower
 from .file import OF_ONE, Flatbuffer, Operator
 from .tokens import reshaped, turned
-from .values import Walker, channels_first
+from .values import Walker, channels_first, held
 
 
 def view(walk: Walker, op: Operator, name: str) -> Any:
@@ -72,14 +72,14 @@ def pad(walk: Walker, op: Operator, name: str) -> Any:
     if rank == 4 and x.order is None:
         x, turned_round = walk.image(op, name)  # one row of pixels is a column here
         inner = sides[1:-1] if turned_round else inner
-        _one_row(op, name, turned_round and any(sides[1]))
+        one_row(op, name, turned_round and any(sides[1]))
     pads = [width for side in (*inner, sides[-1]) for width in side]
     mode = ("reflect", "symmetric")[op.options["Mode"]] if op.kind == "MIRROR_PAD" else "constant"
     value = _padded_with(walk, op, name) if op.kind == "PADV2" else 0.0
     return lower(walk.low, Call("pad", name, True, {"self": x, "pad": pads, "mode": mode, "value": value}))
 
 
-def _one_row(op: Operator, name: str, grows: bool) -> None:
+def one_row(op: Operator, name: str, grows: bool) -> None:
     """ConvertError where a map of one row, which is a column here, gets more of them."""
     if grows:
         raise ConvertError(
@@ -107,7 +107,7 @@ def resize(walk: Walker, op: Operator, name: str) -> Any:
     if not isinstance(size, Param):
         raise unsupported(Call(op.kind.lower(), name, True, {}))
     sides = [int(side) for side in np.ravel(size.value)]
-    _one_row(op, name, turned and sides[0] > 1)
+    one_row(op, name, turned and sides[0] > 1)
     args = {"self": x, "output_size": sides[::-1] if turned else sides}
     if op.kind.endswith("NEIGHBOR"):
         args["places"] = of_tflite(way)
@@ -118,11 +118,11 @@ def resize(walk: Walker, op: Operator, name: str) -> Any:
 
 def tile(walk: Walker, op: Operator, name: str) -> Any:
     """Rows or columns that stand several times side by side, as UpSampling of Keras has them."""
-    x, times = walk.value(op.inputs[0]), walk.value(op.inputs[1])
+    x, times = walk.straight(op, name, walk.value(op.inputs[0])), walk.value(op.inputs[1])
     shape, made = (walk.file.tensors[t].shape for t in (op.inputs[0], op.outputs[0]))
     many = [int(n) for n in np.ravel(times.value)] if isinstance(times, Param) else []
     axes = [axis for axis, n in enumerate(many) if n != 1]
-    if isinstance(x, Act) and len(axes) == 1 and shape[axes[0]] == 1:
+    if isinstance(x, Act) and x.order is None and len(axes) == 1 and shape[axes[0]] == 1:
         h, w, c = walk.low.shape(x)
         before, n = math.prod(shape[: axes[0]]), many[axes[0]]
         size = [h * n, w] if before == h else [h, w * n]
@@ -130,7 +130,7 @@ def tile(walk: Walker, op: Operator, name: str) -> Any:
             image = replace(x, dims=(walk.low.batch, c, h, w))
             args = {"self": image, "output_size": size, "places": of_tflite(ASYMMETRIC)}
             found = lower(walk.low, Call("upsample_nearest2d", name, True, args))
-            return replace(found, dims=channels_first(made))
+            return held(walk.low, found.tensor, np.arange(math.prod(made)).reshape(made))
     raise unsupported(Call("tile", name, True, {}))
 
 

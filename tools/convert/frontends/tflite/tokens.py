@@ -6,6 +6,7 @@ As long as nothing was turned, numbers lie in memory as the file's shape says, w
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,10 @@ import numpy as np
 
 from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.ir import ConvertError
+from microtrain.convert.lowering import Lowering
+from microtrain.convert.ops.aten import expanded
 from microtrain.convert.ops.aten.attention import Scores
+from microtrain.convert.ops.aten.expanded import Expanded
 from microtrain.convert.ops.aten.pool import of_rows
 from microtrain.convert.ops.aten.resample import settled
 from microtrain.convert.ops.tokens import numbers, places, turnable, view_of
@@ -47,10 +51,19 @@ def places_as(
 def seen(walk: Walker, op: Operator, name: str, place: int = 0) -> Any:
     """What an operator reads, in the file's own order of axes, as rules of tokens take it."""
     value = walk.value(op.inputs[place])
+    if isinstance(value, Expanded):  # in the order of images
+        call = Call(op.kind.lower(), name, False, {"self": value})
+        value = expanded.made(walk.low, call, value)
     if not isinstance(value, Act):
         return value
-    x, at = places_of(walk, op, name, place)
+    x, at = places_as(walk, op, name, value, walk.file.tensors[op.inputs[place]].shape)
     return view_of(walk.low, x.tensor, at, x.factor)
+
+
+def each_once(low: Lowering, x: Act) -> bool:
+    """Whether no number stands twice in a view."""
+    at = numbers(low, x)
+    return len(np.unique(at)) == at.size
 
 
 def in_order(walk: Walker, word: str, name: str, **args: Any) -> Any:
@@ -66,6 +79,41 @@ def in_order(walk: Walker, word: str, name: str, **args: Any) -> Any:
         return held(walk.low, made.tensor, places(walk.low, made), made.factor)
 
     return back(lower(walk.low, call))
+
+
+def together(walk: Walker, op: Operator, word: str, name: str, **places: int) -> Any:
+    """What a call makes of several inputs of an operator, place by place. places: by the call's arguments"""
+    values = {key: walk.value(op.inputs[place]) for key, place in places.items()}
+    if as_they_are(walk, list(values.values())):
+        return lower(walk.low, Call(word, name, True, values))
+    return in_order(walk, word, name, **{key: seen(walk, op, name, place) for key, place in places.items()})
+
+
+def as_they_are(walk: Walker, values: Sequence[Any]) -> bool:
+    """Whether the numbers of several activations lie as a rule of images takes them: all do, or all alike.
+
+    A rule would take a vector's numbers, or those of rows that are a batch, channel by channel.
+    """
+    acts = [v for v in values if isinstance(v, Act)]
+    plain = [act.order is None for act in acts]
+    if all(plain) and len({(act.dims, walk.low.shape(act)) for act in acts}) < 2:
+        return True
+    return all(_of_image(walk.low, act) for act in acts)
+
+
+def unlike(op: Operator, name: str) -> ConvertError:
+    return ConvertError(
+        f"layer {name}: {op.kind} of tensors whose numbers lie in different orders is not supported; the "
+        "nearest that is: of two of one shape and order, or a sum or product of two"
+    )
+
+
+def _of_image(low: Lowering, act: Act) -> bool:
+    """Whether a view has the axes of the map that it is of, or says itself where each number stands."""
+    h, w, c = low.shape(act)
+    if act.order is not None or act.pad or low.is_stand_in(act):
+        return True
+    return act.dims[:2] == (low.batch, c) if len(act.dims) > 2 else h * w == 1
 
 
 def turned(walk: Walker, op: Operator, name: str, axes: list[int]) -> Act:

@@ -13,6 +13,7 @@ from microtrain.convert.ir import ConvertError
 from ..aten.rules import lower
 from .file import Operator
 from .layers import biases
+from .shapes import one_row
 from .values import Walker
 from .windows import SAME, same, sides_of
 
@@ -34,6 +35,7 @@ def conv_transpose(walk: Walker, op: Operator, name: str) -> Any:
         return mirrored(w, 1).transpose(np.argsort(order))
 
     sizes = walk.file.tensors[op.outputs[0]].shape
+    one_row(op, name, turned and sizes[1] > 1)
     strides, made = [op.options["StrideH"], op.options["StrideW"]], list(sizes[1:3])
     strides, made = (strides[::-1], made[::-1]) if turned else (strides, made)
     pads = []

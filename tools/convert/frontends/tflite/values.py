@@ -14,6 +14,7 @@ from microtrain.convert.lowering import NORM, Lowering
 from microtrain.convert.ops.aten import blocks
 from microtrain.convert.ops.aten.across import as_image
 from microtrain.convert.ops.aten.attention import Scores
+from microtrain.convert.ops.aten.resample import settled
 from microtrain.convert.ops.aten.squares import Piece
 from microtrain.convert.ops.aten.stack import Stacked
 from microtrain.convert.ops.tokens import as_map, places
@@ -35,7 +36,7 @@ class Walker:
 
     def __init__(self, file: Flatbuffer) -> None:
         self.file = file
-        self.low = Lowering(file.name)
+        self.low = Lowering(file.name, fixed=True)
         self.env: dict[int, Value] = {}
         self.homes: Homes = {}
         self.place = 0
@@ -69,6 +70,14 @@ class Walker:
                 raise ConvertError(f"{self.file.name} uses {stored.name}, which no operator before makes")
             self.env[tensor] = Param(stored.name, real(stored))
         return self.env[tensor]
+
+    def whole(self, op: Operator, name: str, place: int = 0) -> Value | None:
+        """An input of the operator, with the zeros around it, if they were only noted."""
+        x = self.value(op.inputs[place])
+        if not isinstance(x, Act) or not x.pad:
+            return x
+        made: Act = settled(self.low, Call(op.kind.lower(), name, False, {"self": x})).x
+        return made
 
     def call(self, word: str, op: Operator, name: str, **args: Any) -> Any:
         """The value of an aten op on the operator's first input."""

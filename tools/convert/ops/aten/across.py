@@ -169,8 +169,8 @@ def as_image(low: Lowering, call: Call, x: Act) -> Act:
     wanted = np.arange(h * w * c).reshape(h, w, c).transpose(2, 0, 1).reshape(x.dims)
     made = alike(low, call, x, wanted, (h, w, c))
     if made is None and len(x.dims) == 4:  # rows that were channels, say: first what its channels are
-        moved, pixels = featured(low, call, viewed(x, np.moveaxis(numbers(low, x), 1, -1)))
-        seen = viewed(moved, np.moveaxis(numbers(low, moved), -1, 1))
+        moved, pixels = featured(low, call, viewed(low, x, np.moveaxis(numbers(low, x), 1, -1)))
+        seen = viewed(low, moved, np.moveaxis(numbers(low, moved), -1, 1))
         made = None if pixels is None else alike(low, call, seen, wanted, (h, w, c))
     return x if made is None else Act(made.tensor, x.dims)
 

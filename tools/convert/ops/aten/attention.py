@@ -80,7 +80,7 @@ def product(low: Lowering, call: Call) -> Any:
 def _turned(low: Lowering, call: Call, x: Act) -> Act:
     """A view with its last two axes swapped."""
     x = turnable(low, call, x)
-    return viewed(x, numbers(low, x).swapaxes(-1, -2))
+    return viewed(low, x, numbers(low, x).swapaxes(-1, -2))
 
 
 def turn(low: Lowering, call: Call) -> Any:
@@ -106,7 +106,7 @@ def seen(low: Lowering, call: Call) -> Any:
     if dims[-2:] != scores.dims[-2:] or scores.turned:
         raise of_scores(call)
     parts = (turnable(low, call, part) for part in scores.acts)
-    q, k = (viewed(part, numbers(low, part).reshape(*dims[:-2], *part.dims[-2:])) for part in parts)
+    q, k = (viewed(low, part, numbers(low, part).reshape(*dims[:-2], *part.dims[-2:])) for part in parts)
     bias = None if scores.bias is None else np.broadcast_to(scores.bias, scores.dims).reshape(dims)
     return replace(scores, q=q, k=k, bias=bias)
 
@@ -220,7 +220,7 @@ def _in_order(low: Lowering, call: Call, x: Any, letters: str, wanted: str) -> A
     act = turnable(low, call, x)
     if len(act.dims) != len(letters):
         raise no_einsum(call)
-    return viewed(act, numbers(low, act).transpose([letters.index(c) for c in wanted]))
+    return viewed(low, act, numbers(low, act).transpose([letters.index(c) for c in wanted]))
 
 
 def attention(
@@ -234,10 +234,10 @@ def attention(
         raise call.error(f"attention of scores times {factor:g}; the factor must be above 0")
     if any(part.factor != 1 for part in parts):
         raise call.error("attention of scaled values is not supported; the nearest that is: to plain values")
-    parts = _of_all_heads(parts)
+    parts = _of_all_heads(low, parts)
     if (other := repeated(low, call, parts, bias)) is not None:
         made = attention(low, call, other.parts, factor, other.bias)
-        return settled(low, call, viewed(made, numbers(low, made).take(other.read, axis=-2)))
+        return settled(low, call, viewed(low, made, numbers(low, made).take(other.read, axis=-2)))
     q, k, v = parts
     if k.dims != q.dims or v.dims[:-1] != q.dims[:-1]:
         dims = ", ".join(str(list(part.dims)) for part in parts)
@@ -273,7 +273,7 @@ def attention(
     return view_of(low, made.tensor, at.reshape(v.dims))
 
 
-def _of_all_heads(parts: Sequence[Act]) -> Sequence[Act]:
+def _of_all_heads(low: Lowering, parts: Sequence[Act]) -> Sequence[Act]:
     """Keys and values that one head has for all queries (Shazeer 2019) as those of each."""
     leads = [part.dims[:-2] for part in parts]
     try:
@@ -283,7 +283,7 @@ def _of_all_heads(parts: Sequence[Act]) -> Sequence[Act]:
     if len({*leads}) == 1 or leads[0] != lead or parts[0].dims[:1] != lead[:1]:
         return parts
     return [
-        viewed(part, np.broadcast_to(part.order, (*lead, *part.dims[-2:])))
+        viewed(low, part, np.broadcast_to(part.order, (*lead, *part.dims[-2:])))
         if part.order is not None
         else part
         for part in parts

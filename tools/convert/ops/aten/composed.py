@@ -317,7 +317,7 @@ def _placed(made: Calls, call: Call, places: dict[int, list[int]]) -> Act:
         order = numbers(low, turnable(low, call, x))
         for axis, own in places.items():
             order = order.take(own, axis)
-        return viewed(x, order)
+        return viewed(low, x, order)
     x = low.image(call, x)
     if 1 in places:
         x = take(low, replace(call, builtin=False), x, places[1])

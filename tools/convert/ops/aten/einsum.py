@@ -72,13 +72,13 @@ def _with_weights(
         raise no_einsum(call)
     whole = _in_order(low, call, x, left, kept + inner)
     sizes = whole.dims[: len(kept)]
-    x = viewed(whole, numbers(low, whole).reshape(*sizes, -1))
+    x = viewed(low, whole, numbers(low, whole).reshape(*sizes, -1))
     if len(inner) > 1 and whole.dims[len(kept)] <= MOST_PARTS and _lies_apart(low, x):
         return _by_parts(low, call, natural, (whole, kept + inner), by, out)
     args = {"input": x, "weight": _matrix(weight, right, inner, made)}
     found = natural(low, replace(call, op="linear", args=args))
     dims = (*sizes, *(weight.value.shape[right.index(c)] for c in made))
-    return _in_order(low, call, viewed(found, numbers(low, found).reshape(dims)), kept + made, out)
+    return _in_order(low, call, viewed(low, found, numbers(low, found).reshape(dims)), kept + made, out)
 
 
 def _lies_apart(low: Lowering, x: Act) -> bool:
@@ -97,7 +97,7 @@ def _by_parts(
         own = weight.value.take(part, place)
         name = f"{weight.name.removesuffix('.weight')}.{part}.weight"
         matrix = Param(name, np.ascontiguousarray(own), computed=True)
-        seen = viewed(x, numbers(low, x).take(part, at))
+        seen = viewed(low, x, numbers(low, x).take(part, at))
         letters = left.replace(letter, ""), right.replace(letter, "")
         made = _with_weights(low, call, natural, (seen, letters[0]), (matrix, letters[1]), out)
         added = replace(call, op="add", builtin=False, args={"self": total, "other": made})
@@ -127,7 +127,7 @@ def _repeated(low: Lowering, call: Call, natural: Natural, letters: Sequence[str
         raise no_einsum(call)
     other = _in_order(low, call, other, small, "".join(c for c in large if c in small))
     shape = [x.dims[i] if c in small else 1 for i, c in enumerate(large)]
-    other = viewed(other, numbers(low, other).reshape(shape))
+    other = viewed(low, other, numbers(low, other).reshape(shape))
     found = natural(low, replace(call, op="mul", args={"self": x, "other": other}))
     over = [i for i, c in enumerate(large) if c not in out]
     if over:
@@ -138,4 +138,4 @@ def _repeated(low: Lowering, call: Call, natural: Natural, letters: Sequence[str
 def _in_order(low: Lowering, call: Call, x: Act, letters: str, wanted: str) -> Act:
     """A view whose axes are in the order of some letters."""
     act = turnable(low, call, x)
-    return viewed(act, np.transpose(numbers(low, act), [letters.index(c) for c in wanted]))
+    return viewed(low, act, np.transpose(numbers(low, act), [letters.index(c) for c in wanted]))

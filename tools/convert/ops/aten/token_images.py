@@ -105,13 +105,13 @@ def _pointwise(low: Lowering, call: Call, natural: Natural) -> Act | None:
     plain = all(pair(value) == (least, least) for value, least in sizes) and not call.get("transposed", False)
     if not plain or {*weight.value.shape[2:]} != {1}:
         return None
-    moved = viewed(x, np.moveaxis(numbers(low, x), 1, -1))
+    moved = viewed(low, x, np.moveaxis(numbers(low, x), 1, -1))
     if x.factor != 1 or across.spread(low, moved) is None:
         return None
     matrix = replace(weight, value=weight.value.reshape(weight.value.shape[:2]))
     args = {"input": moved, "weight": matrix, "bias": call.args.get("bias")}
     made = natural(low, replace(call, op="linear", args=args))
-    return viewed(made, np.moveaxis(numbers(low, made), -1, 1))
+    return viewed(low, made, np.moveaxis(numbers(low, made), -1, 1))
 
 
 def _as_stored(low: Lowering, x: Act) -> Act:
@@ -119,7 +119,7 @@ def _as_stored(low: Lowering, x: Act) -> Act:
 
     Of a series x.transpose(1, 2).unsqueeze(1) is one: a pixel for each number, sensors side by side.
     """
-    if len(x.dims) != 4 or x.factor != 1 or x.tensor in low.last or not low.is_input(x):
+    if len(x.dims) != 4 or x.factor != 1 or x.tensor in low.last or low.fixed or not low.is_input(x):
         return x
     at, (_, c, h, w) = places(low, x), x.dims
     stored = np.array_equal(at.transpose(0, 2, 3, 1).ravel(), np.arange(math.prod(low.shape(x))))

@@ -63,7 +63,7 @@ def _joined(low: Lowering, call: Call, natural: Natural, given: Sequence[Any], a
 
 def _features(low: Lowering, call: Call, natural: Natural, given: Sequence[Act], axis: int) -> Act | None:
     """Channels side by side, of the same pixels; None where these are no channels, or others."""
-    found = [pixels_of(low, viewed(v, np.moveaxis(numbers(low, v), axis, -1))) for v in given]
+    found = [pixels_of(low, viewed(low, v, np.moveaxis(numbers(low, v), axis, -1))) for v in given]
     pixels, sizes = [each for each in found if each is not None], {low.shape(v)[:2] for v in given}
     alike = len(pixels) == len(given) and all(np.array_equal(pixels[0], other) for other in pixels)
     if len(sizes) > 1 or not alike:

@@ -153,9 +153,9 @@ def _weighted_sum(made: Calls, x: Any, column: Any) -> Act | None:
         return None
     if len(x.dims) < 3 or column.dims[-1] != 1 or min(x.dims[-2:]) < 2 or low.is_stand_in(column):
         return None
-    x = settled(low, made.call, viewed(x, numbers(low, x)))
+    x = settled(low, made.call, viewed(low, x, numbers(low, x)))
     column = settled(low, made.call, column)
-    pixels = pixels_of(low, viewed(x, numbers(low, x).swapaxes(-1, -2)))
+    pixels = pixels_of(low, viewed(low, x, numbers(low, x).swapaxes(-1, -2)))
     own = places(low, column)
     if pixels is None or low.shape(column) != (*low.shape(x)[:2], 1) or pixels.size != own.size:
         return None
@@ -168,6 +168,6 @@ def _weighted_sum(made: Calls, x: Any, column: Any) -> Act | None:
 def _from_the_left(low: Lowering, call: Call, natural: Natural, x: Act) -> Act:
     """A matrix times tokens: a linear layer over the tokens of each feature."""
     x = turnable(low, call, x)
-    x = viewed(x, numbers(low, x).swapaxes(-1, -2))
+    x = viewed(low, x, numbers(low, x).swapaxes(-1, -2))
     made = linear(low, replace(call, args={"input": x, "weight": call.x}), natural)
-    return viewed(made, numbers(low, made).swapaxes(-1, -2))
+    return viewed(low, made, numbers(low, made).swapaxes(-1, -2))

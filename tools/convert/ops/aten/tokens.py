@@ -173,7 +173,11 @@ def by_channels(low: Lowering, call: Call, natural: Natural) -> Any:
     """A norm of channels, the second dimension of a view; in whatever order pixels lie."""
     x = settled(low, call, call.x)
     apart = "group" in call.op and x.dims[0] != low.batch
-    if len(x.dims) < 2 or apart or pixels_of(low, viewed(x, np.moveaxis(numbers(low, x), 1, -1))) is None:
+    if (
+        len(x.dims) < 2
+        or apart
+        or pixels_of(low, viewed(low, x, np.moveaxis(numbers(low, x), 1, -1))) is None
+    ):
         return as_image(low, call, natural)
     return again(low, natural(low, replace(call, args={**call.args, "input": whole(low, x)})), x)
 
@@ -189,7 +193,9 @@ def over_tokens(low: Lowering, call: Call, natural: Natural) -> Any:
         given = list(range(rank))
     over = sorted({int(a) % rank for a in ([given] if isinstance(given, int) else given)})
     rest = [a for a in range(rank) if a not in over]
-    pixels = pixels_of(low, viewed(x, np.moveaxis(numbers(low, x), over[0], -1))) if len(over) == 1 else None
+    pixels = (
+        pixels_of(low, viewed(low, x, np.moveaxis(numbers(low, x), over[0], -1))) if len(over) == 1 else None
+    )
     if pixels is not None:
         pixels = np.expand_dims(pixels, over[0]) if call.get("keepdim", False) else pixels
         return _over_channels(low, call, natural, x, pixels)
@@ -281,7 +287,7 @@ def softmax(low: Lowering, call: Call) -> Any:
     if low.is_stand_in(x):  # it may be that of attention
         return low.unknown(call, x.dims)
     factors = inside.over(low, call, x)
-    return viewed(low.emit(call, SOFTMAX, (x,), low.shape(x), factors=factors), numbers(low, x))
+    return viewed(low, low.emit(call, SOFTMAX, (x,), low.shape(x), factors=factors), numbers(low, x))
 
 
 def size(call: Call) -> Any:
