@@ -42,8 +42,7 @@ def ones(net: Drawn) -> None:
     if at and net.chance(0.6):
         gone = net.pick(*at)
         del shape[gone]
-        dims = net.w._vector(np.array([gone], np.int32))
-        net.op("SQUEEZE", (net.x,), shape, "SqueezeOptions", SqueezeDims=dims)
+        net.op("SQUEEZE", (net.x,), shape, "SqueezeOptions", SqueezeDims=(gone,))
         return
     net.fit(len(shape) < 4)
     place = int(net.rng.integers(1, len(shape) + 1))

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from lab.attack.tflite_files import Writer
 from lab.attack.tflite_networks import Float
 
 COMPUTE = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "LOGISTIC", "MAX_POOL_2D", "BATCH_MATMUL")
@@ -22,6 +24,35 @@ class UnfitError(Exception):
     """An operator that cannot read what there is, or a file that says nothing."""
 
 
+@dataclass
+class Noted(Writer):
+    """Notes what is written, for a file with the same operators on integers.
+
+    shapes, constants  of the tensors; steps: operators, their inputs, outputs and options with their table
+    """
+
+    shapes: list[Shape] = field(default_factory=list)
+    constants: dict[int, np.ndarray] = field(default_factory=dict)
+    steps: list[tuple[str, tuple[int, ...], tuple[int, ...], str, dict[str, Any]]] = field(
+        default_factory=list
+    )
+
+    def tensor(
+        self, name: str, shape: Sequence[int], dtype: str = "int8", data: Any = None, *more: Any, **about: Any
+    ) -> int:
+        number = super().tensor(name, shape, dtype, data, *more, **about)
+        self.shapes.append(tuple(int(n) for n in shape))
+        if data is not None:
+            self.constants[number] = np.ascontiguousarray(data, dtype)
+        return number
+
+    def op(
+        self, kind: str, inputs: Sequence[int], outputs: Sequence[int], table: str = "", **about: Any
+    ) -> None:
+        self.steps.append((kind, tuple(inputs), tuple(outputs), table, dict(about)))
+        super().op(kind, inputs, outputs, table, **about)
+
+
 class Drawn(Float):
     """A network of random operators.
 
@@ -29,12 +60,16 @@ class Drawn(Float):
     first    the input is in PyTorch's order, and turned before anything else
     """
 
+    w: Noted
+
     def __init__(self, seed: Sequence[int]) -> None:
         rng = np.random.default_rng(seed)
         sizes = rng.choice([2, 3, 4, 5, 6, 7], rng.integers(1, 4), replace=False)
         rank = int(rng.choice([1, 2, 3, 3, 3]))
         shape = [int(rng.choice(sizes)) for _ in range(rank)]
         super().__init__(*shape)
+        self.w = Noted()
+        self.x = self.w.tensor("input", (1, *shape), "float32")
         self.rng, self.sizes = rng, [int(n) for n in sizes]
         self.earlier: list[tuple[int, Shape]] = []
         self.kinds: list[str] = []

@@ -25,8 +25,8 @@ from microtrain.convert.ir import ConvertError
 PIECES: dict[str, Piece] = {**drawn_layers.PIECES, **drawn_moves.PIECES}
 OTHERS = list(PIECES.values())
 TIMES = int(os.environ.get("MICROTRAIN_DRAWN", "1"))
-FILES = 30 * TIMES  # of each kind that say something
-CLOSE = 2e-5  # of the largest logit
+FILES = 50 * TIMES  # of each kind that say something
+CLOSE = 5e-5  # of the largest logit
 LEAST = {"gate": 0.2, "stacked": 0.25, "concatenation": 0.4, "compared": 0.3}  # of those, as many convert
 
 

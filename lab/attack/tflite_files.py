@@ -96,11 +96,13 @@ class Writer:
     ) -> None:
         """Add an operator.
 
-        table    its options, such as Conv2DOptions, with fields by name
+        table    its options, such as Conv2DOptions, with fields by name; a tuple is a vector
         between  numbers of its intermediates
         """
         b, made = self.b, None
         if table:
+            vectors = {n: self._vector(np.array(v, np.int32)) for n, v in options.items() if type(v) is tuple}
+            options |= vectors
             getattr(tflite, f"{table}Start")(b)
             for name, value in options.items():
                 getattr(tflite, f"{table}Add{name}")(b, value)

@@ -1,0 +1,80 @@
+"""Drawn TFLite files in int8: the integers of TFLite's reference kernels, but for few roundings of one."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+
+import drawn_layers
+import drawn_moves
+import numpy as np
+import pytest
+from drawn_int8 import Integers, fits, ranges
+from drawn_tflite import Drawn, Piece, UnfitError, draw
+from test_drawn_tflite import TIMES, check_sentence
+
+from lab.tasks.logits import int8_graph, interpreted, logits
+from microtrain.convert.ir import ConvertError
+
+FLOAT = ("norm", "attention", "compared", "summed", "softmax", "by_matrix", "length", "woven", "broadcast")
+PIECES: dict[str, Piece] = {
+    name: piece for name, piece in {**drawn_layers.PIECES, **drawn_moves.PIECES}.items() if name not in FLOAT
+}
+OTHERS = list(PIECES.values())
+FILES = 20 * TIMES  # of each kind that say something
+APART = 5  # units by which a logit may be off, where a mean is rounded in two steps
+EQUAL = {"concatenation": 0.4, "reduced": 0.4}  # of those that convert, as many are equal in every unit, 0.6 of others
+LEAST = 0.2  # of all, as many convert
+NO_RANGE = "has no finite range: calibrate on more images"
+
+
+def drawn(
+    name: str, seed: int, folder: Path
+) -> tuple[Path, np.ndarray, np.ndarray, tuple[float, int]] | None:
+    """A file, samples for it, what TFLite makes of these and its units; None: it says nothing here."""
+    try:
+        net = draw(PIECES[name], OTHERS, (list(PIECES).index(name), seed))
+    except UnfitError:
+        return None
+    if net.first or not fits(kind for kind, *_ in net.w.steps):
+        return None
+    path, rng, shape = folder / f"drawn{seed}.tflite", np.random.default_rng(seed), net.w.shapes[0][1:]
+    known = ranges(net, net.file(folder, "float"), rng.integers(0, 256, (8, *shape)).astype(np.uint8))
+    path.write_bytes(Integers(net, known).file())
+    samples = rng.integers(-128, 128, (6, math.prod(shape))).astype(np.int8)
+    try:
+        expected, said = interpreted(path, samples, reference=True)
+    except RuntimeError:  # kernels of int8 want more than those of floats
+        return None
+    ends_there = expected.shape == (6, 3) and _read(net)
+    return (path, samples, expected, said) if ends_there and len(np.unique(expected)) > 4 else None
+
+
+def _read(net: Drawn) -> bool:
+    """Whether the file's last operator makes its result."""
+    return bool(net.w.steps[-1][2] == (net.x,))
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_drawn_files(name: str, tmp_path: Path) -> None:
+    counts: Counter[str] = Counter()
+    seed = 0
+    while counts.total() < FILES:
+        seed += 1
+        made = drawn(name, seed, tmp_path)
+        if made is None:
+            continue
+        path, samples, expected, said = made
+        try:
+            graph = int8_graph(path)
+        except ConvertError as error:
+            if NO_RANGE not in str(error):
+                check_sentence(str(error))
+            counts["refused"] += 1
+            continue
+        off = np.abs(logits(graph, samples, said) - expected).max()
+        assert off <= APART, (path, off)
+        counts["equal" if off == 0 else "close"] += 1
+    found = counts["equal"] + counts["close"]
+    assert found >= LEAST * FILES and counts["equal"] >= EQUAL.get(name, 0.6) * found, counts
