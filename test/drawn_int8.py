@@ -102,7 +102,8 @@ class Integers:
         self, kind: str, inputs: tuple[int, ...], outputs: tuple[int, ...], table: str, about: dict[str, Any]
     ) -> None:
         acts = [t for t in inputs if t in self.now]
-        own = self.now[acts[0]][1] if kind in KEEP else FIXED.get(kind) or side(*self.known[outputs[0]])
+        kept = kind in KEEP or (kind == "MEAN" and outputs[0] % 3 == 0)
+        own = self.now[acts[0]][1] if kept else FIXED.get(kind) or side(*self.known[outputs[0]])
         if kind in WEIGHTS:
             given = self.weighted(kind, inputs)
         elif kind in ALIKE:

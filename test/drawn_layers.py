@@ -267,7 +267,7 @@ def norm(net: Drawn) -> None:
     if net.chance(0.4) and len(net.shape) == 3 and net.shape[0] == 1:
         normed_of_pytorch(net, affine=net.chance(0.6))
     else:
-        normed_of_keras(net)
+        normed_of_keras(net, net.pick(1e-3, 0.1))
 
 
 def length(net: Drawn) -> None:

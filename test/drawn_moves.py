@@ -196,9 +196,10 @@ def gather(net: Drawn) -> None:
         at = net.w.tensor("place", (), "int32", np.array(net.pick(*range(size))))
         shape: tuple[int, ...] = (*before, *after)
     else:
-        many = net.some(size + 1)
-        at = net.whole(*(int(n) for n in net.rng.integers(0, size, many)))
-        shape = (*before, many, *after)
+        many, places = net.some(size + 1), net.pick(1, 1, 1, 2)
+        numbers = net.rng.integers(0, size, (2, many)[-places:])
+        at = net.w.tensor("places", numbers.shape, "int32", numbers)
+        shape = (*before, *numbers.shape, *after)
     net.op("GATHER", (net.x, at), shape, "GatherOptions", Axis=net.said(axis))
 
 

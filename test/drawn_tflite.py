@@ -18,6 +18,7 @@ from lab.attack.tflite_networks import Float
 COMPUTE = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "LOGISTIC", "MAX_POOL_2D", "BATCH_MATMUL")
 MOST = 700  # numbers of a tensor
 Shape = tuple[int, ...]
+Step = tuple[str, Shape, Shape, str, dict[str, Any]]
 
 
 class UnfitError(Exception):
@@ -28,10 +29,12 @@ class UnfitError(Exception):
 class Noted(Writer):
     """Notes what is written, for a file with the same operators on integers.
 
-    shapes, constants  of the tensors; steps: operators, their inputs, outputs and options with their table
+    shapes, types, constants  of the tensors
+    steps  operators, their inputs and outputs, and options with the name of their table
     """
 
     shapes: list[Shape] = field(default_factory=list)
+    types: list[str] = field(default_factory=list)
     constants: dict[int, np.ndarray] = field(default_factory=dict)
     steps: list[tuple[str, tuple[int, ...], tuple[int, ...], str, dict[str, Any]]] = field(
         default_factory=list
@@ -42,6 +45,7 @@ class Noted(Writer):
     ) -> int:
         number = super().tensor(name, shape, dtype, data, *more, **about)
         self.shapes.append(tuple(int(n) for n in shape))
+        self.types.append(dtype)
         if data is not None:
             self.constants[number] = np.ascontiguousarray(data, dtype)
         return number
@@ -188,13 +192,19 @@ def draw(piece: Piece, others: Sequence[Piece], seed: Sequence[int]) -> Drawn:
     """A file that has this piece in its middle. UnfitError: another seed would have to be taken."""
     net = Drawn(seed)
     for _ in range(net.pick(0, 1, 1, 2)):
-        _tried(net, net.pick(*others))
+        _tried(net, _other(net, others))
     before = len(net.kinds)
     piece(net)
     net.fit(len(net.kinds) > before)
-    for _ in range(net.pick(0, 0, 1, 2)):
-        _tried(net, net.pick(*others))
+    for _ in range(net.pick(0, 0, 1, 1, 2)):
+        _tried(net, _other(net, others))
     return net.ended()
+
+
+def _other(net: Drawn, others: Sequence[Piece]) -> Piece:
+    """Now and then one that turns what there is, which all others have to see."""
+    turns = [piece for piece in others if piece.__name__ in ("transpose", "view", "around", "unpacked")]
+    return net.pick(*turns) if net.chance(0.25) else net.pick(*others)  # type: ignore[no-any-return]
 
 
 def _tried(net: Drawn, piece: Piece) -> None:

@@ -24,7 +24,8 @@ PIECES: dict[str, Piece] = {
 OTHERS = list(PIECES.values())
 FILES = 20 * TIMES  # of each kind that say something
 APART = 5  # units by which a logit may be off, where a mean is rounded in two steps
-EQUAL = {"concatenation": 0.4, "reduced": 0.4}  # of those that convert, as many are equal in every unit, 0.6 of others
+USUAL = 0.6  # of those that convert, as many are equal in every unit, of these kinds fewer
+EQUAL = {"concatenation": 0.4, "reduced": 0.4}
 LEAST = 0.2  # of all, as many convert
 NO_RANGE = "has no finite range: calibrate on more images"
 
@@ -41,6 +42,8 @@ def drawn(
         return None
     path, rng, shape = folder / f"drawn{seed}.tflite", np.random.default_rng(seed), net.w.shapes[0][1:]
     known = ranges(net, net.file(folder, "float"), rng.integers(0, 256, (8, *shape)).astype(np.uint8))
+    if not np.isfinite(list(known.values())).all():
+        return None
     path.write_bytes(Integers(net, known).file())
     samples = rng.integers(-128, 128, (6, math.prod(shape))).astype(np.int8)
     try:
@@ -77,4 +80,4 @@ def test_drawn_files(name: str, tmp_path: Path) -> None:
         assert off <= APART, (path, off)
         counts["equal" if off == 0 else "close"] += 1
     found = counts["equal"] + counts["close"]
-    assert found >= LEAST * FILES and counts["equal"] >= EQUAL.get(name, 0.6) * found, counts
+    assert found >= LEAST * FILES and counts["equal"] >= EQUAL.get(name, USUAL) * found, counts

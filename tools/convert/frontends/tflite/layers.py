@@ -170,7 +170,7 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
     if 0 in over and len(over) > 1 and shape[0] == 1:  # one sample stays one
         over, left = over - {0}, left if len(left) == len(shape) else (1, *left)
     if all(shape[a] == 1 for a in over):
-        return reshaped(walk, op, name, left)
+        return _in_units(walk, op, name, reshaped(walk, op, name, left))
     h, w, c = walk.low.shape(x)
     one_side = len(shape) == 4 and over in ({1}, {2})
     as_channels = len(shape) > 2 and shape[-1] != c  # numbers over time, which are a vector
@@ -196,6 +196,14 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
     if over == {len(shape) - 1} and len(left) > 2 and min(h, w) > 1 and left[-1] > 1:  # columns come last
         return held(walk.low, made.tensor, np.arange(h * w).reshape(left))
     return replace(of_rows(walk.low, call, made) if made.half else made, dims=dims)
+
+
+def _in_units(walk: Walker, op: Operator, name: str, x: Act) -> Any:
+    """A view in the scale that the file says, which is another one than that of what it is of."""
+    before, after = walk.given(op.inputs[0]), side_of(walk.file.tensors[op.outputs[0]])
+    if before is None or after in (None, before):
+        return x
+    return walk.seen_as(x, lower(walk.low, Call(CLIP, name, True, {"self": x})))
 
 
 def _mean_by_a_multiplier(walk: Walker, name: str, x: Act) -> Act:

@@ -126,21 +126,23 @@ def _shape(op: Operator, out: Stored, tensors: Sequence[Stored]) -> Shape | None
     if op.kind == SHAPED and len(shapes) > 1:
         return _viewed(shapes[0], tensors[op.inputs[1]].data)
     if op.kind == "FULLY_CONNECTED" and len(shapes[0]) == len(out.shape) and shapes[0][-1] == shapes[1][-1]:
-        return (*shapes[0][:-1], out.shape[-1])
+        return (*shapes[0][:-1], shapes[1][0])
     if not out.open:
         return None
+    if op.kind == "FULLY_CONNECTED" and len(out.shape) == len(shapes[1]) == 2:
+        return (math.prod(shapes[0]) // max(shapes[1][1], 1), shapes[1][0])
     if op.kind in ALIKE:
         try:
             made = np.broadcast_shapes(*shapes)
         except ValueError:
             return None
         return made if len(made) == len(out.shape) else None
-    return _window(op, out, shapes) if op.kind in WINDOWS else _moved(op, out, shapes, tensors)
+    return _window(op, shapes) if op.kind in WINDOWS else _moved(op, out, shapes, tensors)
 
 
-def _window(op: Operator, out: Stored, shapes: Sequence[Shape]) -> Shape | None:
+def _window(op: Operator, shapes: Sequence[Shape]) -> Shape | None:
     """Of a convolution or a pooling of an image."""
-    if len(shapes[0]) != 4:
+    if any(len(shape) != 4 for shape in shapes[:2]):
         return None
     pooling = "FilterHeight" in op.options
     kernel = (op.options["FilterHeight"], op.options["FilterWidth"]) if pooling else shapes[1][1:3]
@@ -149,7 +151,8 @@ def _window(op: Operator, out: Stored, shapes: Sequence[Shape]) -> Shape | None:
         reach = (k - 1) * int(op.options.get(f"Dilation{side}Factor", 1))
         less = 0 if op.options["Padding"] == SAME else reach
         dims.append(-(-(size - less) // max(int(op.options[f"Stride{side}"]), 1)))
-    return (shapes[0][0], *dims, out.shape[-1]) if min(dims) > 0 else None
+    c = shapes[0][3] if pooling else shapes[1][3 if op.kind.startswith("DEPTHWISE") else 0]
+    return (shapes[0][0], *dims, c) if min(dims) > 0 else None
 
 
 def _viewed(shape: Shape, wanted: np.ndarray | None) -> Shape | None:
