@@ -11,7 +11,7 @@ from drawn_tflite import Drawn, Piece
 
 def view(net: Drawn) -> None:
     """Axes that come together, come apart, or are 1."""
-    shape, kind = list(net.shape), net.pick("merge", "split", "ones", "flat", "rows")
+    shape, kind = list(net.shape), net.pick("merge", "split", "ones", "flat", "rows", "apart")
     if kind == "merge":
         at = net.axis(1 if net.chance(0.8) else 0)
         net.fit(at + 1 < len(shape))
@@ -25,6 +25,9 @@ def view(net: Drawn) -> None:
     elif kind == "ones":
         net.fit(len(shape) < 4)
         shape.insert(net.axis(), 1)
+    elif kind == "apart":
+        net.fit(len(shape) == 2 and shape[0] == 1)
+        shape = [1, *_factors(net, shape[1], net.pick(2, 3))]
     elif kind == "flat":
         shape = net.pick([1, math.prod(shape)], [1, 1, math.prod(shape)], [1, math.prod(shape), 1])
     else:
@@ -33,6 +36,15 @@ def view(net: Drawn) -> None:
     if net.chance(0.3):
         said[net.pick(*range(len(said)))] = -1
     net.op("RESHAPE", (net.x, net.whole(*said)), shape)
+
+
+def _factors(net: Drawn, n: int, many: int) -> list[int]:
+    """Numbers whose product this is."""
+    found = []
+    for _ in range(many - 1):
+        found.append(net.pick(*(d for d in range(1, n + 1) if n % d == 0)))
+        n //= found[-1]
+    return [*found, n]
 
 
 def ones(net: Drawn) -> None:

@@ -22,6 +22,7 @@ from microtrain.convert.frontends.tflite.file import read_flatbuffer
 from microtrain.convert.frontends.tflite.pads import padded_last
 from microtrain.convert.frontends.tflite.reader import read_tflite, tflite_homes
 from microtrain.convert.ir import ConvertError
+from microtrain.convert.ops.normalise import GROUP_NORM
 
 
 def split_by_rows() -> Float:
@@ -67,6 +68,20 @@ def test_a_file_of_ones_own(make: Callable[[], Float], tmp_path: Path) -> None:
     found = run_float(graph, images.reshape(8, *shape))
     np.testing.assert_allclose(found.reshape(8, 3), wanted, atol=2e-5)
     assert np.ptp(wanted, axis=0).min() > 1e-3, "the logits say something"
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("writer", [keras_networks.normed, litert_networks.normed])
+def test_a_norm_is_one_op(writer: Callable[..., Float], affine: bool, tmp_path: Path) -> None:
+    """Whoever wrote it in pieces, which would answer alike one by one, and take many times as long."""
+    about = {"affine": affine} if writer is litert_networks.normed else {}
+    net = writer(Float(6, 5).linear(7, 1, 6), **about)
+    ops = [n.op for n in load_model(net.over("MEAN", 1).linear(3).file(tmp_path)).graph.nodes]
+    assert (
+        ops[1] == GROUP_NORM
+        and ops[-2:] == ["avgpool", "head"]
+        and len(ops) == (5 if about.get("affine", True) else 4)
+    )
 
 
 def test_means_across_tokens_are_no_layer_norm(tmp_path: Path) -> None:
