@@ -8,7 +8,7 @@ import numpy as np
 from drawn_layers import BINARY, FUSES
 from drawn_tflite import Drawn, Piece, Shape
 
-ODD = ("axis", "second axis", "sum", "root", "square", "both", "read", "act", "scale", "none")
+ODD = ("axis", "second axis", "sum", "root", "square", "both", "read", "act", "scale", "end", "none")
 
 
 def _over(net: Drawn, tensor: int, shape: Shape, axis: int) -> int:
@@ -25,13 +25,13 @@ def _of_two(net: Drawn, kind: str, a: int, b: int, shapes: tuple[Shape, Shape], 
     return net.op(kind, given, np.broadcast_shapes(*shapes), BINARY[kind], **about).x
 
 
-def _factor(net: Drawn, odd: str, x: int, shape: Shape) -> tuple[int, int]:
-    """The mean, and one over the deviation, which may be scaled; the shape of that is the last one."""
+def _factor(net: Drawn, odd: str, x: int, shape: Shape) -> tuple[int, Shape, int]:
+    """The mean and its shape, and one over the deviation, which may be scaled; that is what was made last."""
     rank, c = len(shape), shape[-1]
     over = [net.axis() if odd == f"{which}axis" else rank - 1 for which in ("", "second ")]
-    centre = _over(net, x, shape, over[0])
+    centre, lone = _over(net, x, shape, over[0]), net.shape
     both = (centre, x) if odd == "square" else (x, centre)
-    square = _of_two(net, "SQUARED_DIFFERENCE", both[0], both[1], (shape, net.shape))
+    square = _of_two(net, "SQUARED_DIFFERENCE", both[0], both[1], (shape, lone))
     spread = _over(net, square, shape, over[1])
     kind = "MUL" if odd == "root" else "ADD"
     spread = _of_two(net, kind, spread, net.number(0.05), (net.shape, ()))
@@ -43,29 +43,28 @@ def _factor(net: Drawn, odd: str, x: int, shape: Shape) -> tuple[int, int]:
             else net.pick((c,), (1,) * (rank - 1) + (c,))
         )
         factor = _of_two(net, "MUL", factor, net.between(own), (net.shape, own))
-    return centre, factor
+    return centre, lone, factor
 
 
 def nearly_norm(net: Drawn) -> None:
     net.fit(len(net.shape) > 1 and net.shape[-1] > 1)
     x, shape, c, odd = net.x, net.shape, net.shape[-1], net.pick(*ODD)
-    centre, factor = _factor(net, odd, x, shape)
+    centre, lone, factor = _factor(net, odd, x, shape)
     own = net.shape
     first = _of_two(net, "MUL", x, factor, (shape, own), net.pick(0, 1) if odd == "act" else 0)
-    second = _of_two(
-        net, "MUL", x if odd == "both" else centre, factor, (own, shape if odd == "both" else own)
-    )
-    how, beside = net.pick("SUB", "NEG", "shift"), net.shape
+    beside = (x, shape) if odd == "both" else (centre, lone)
+    second = _of_two(net, "MUL", beside[0], factor, (own, beside[1]))
+    how = net.pick("SUB", "NEG", "shift")
     if how == "NEG":
-        second = net.op("NEG", (second,), beside, "NegOptions").x
+        second = net.op("NEG", (second,), net.shape, "NegOptions").x
     if how == "shift":
         shift = net.between((c,))
         both = (second, shift) if odd == "sum" else (shift, second)
-        second = _of_two(net, "SUB", both[0], both[1], (beside, (c,)))
+        second = _of_two(net, "SUB", both[0], both[1], (net.shape, (c,)))
     kind = "SUB" if (how == "SUB") != (odd == "sum" and how != "shift") else "ADD"
-    beside = net.shape
+    kind = net.pick("SUB", "MUL", "MAXIMUM") if odd == "end" else kind
     a, b = net.pick((first, second), (first, second), (second, first))
-    last = _of_two(net, kind, a, b, (shape, beside))
+    last = _of_two(net, kind, a, b, (shape, net.shape))
     if net.chance(0.3):
         last = _of_two(net, "MUL", last, net.between((c,)), (net.shape, (c,)))
         last = _of_two(net, "ADD", last, net.between((c,)), (net.shape, (c,)))
