@@ -28,6 +28,7 @@ OTHERS = list(PIECES.values())
 TIMES = int(os.environ.get("MICROTRAIN_DRAWN", "1"))
 FILES = 50 * TIMES  # of each kind that say something
 CLOSE = 5e-5  # of the largest logit
+STEPS = {"FLOOR", "CEIL", "ROUND", "SIGN", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"}
 USUAL = 0.5  # of those, as many convert, of these kinds fewer
 LEAST = {
     "gate": 0.2,
@@ -71,10 +72,16 @@ def test_drawn_files(name: str, tmp_path: Path) -> None:
                 continue
         images = np.moveaxis(pixels, 1, -1) if net.first else pixels
         found = run_float(graph, images.reshape(3, *graph.tensors["input"].shape)).reshape(wanted.shape)
-        assert np.abs(found - wanted).max() < CLOSE * np.abs(wanted).max(), (path, net.kinds)
+        assert alike(net, found, wanted), (path, net.kinds)
         counts[True] += 1
     print(name, counts)
     assert counts[True] >= LEAST.get(name, USUAL) * FILES, counts
+
+
+def alike(net: Drawn, found: np.ndarray, wanted: np.ndarray) -> bool:
+    """Whether samples have the same logits; all but one where a number may lie right at a step."""
+    apart = np.sort(np.abs(found - wanted).max(1)) / np.abs(wanted).max()
+    return bool(apart[-2 if set(net.kinds) & STEPS else -1] < CLOSE)
 
 
 def check_sentence(text: str) -> None:

@@ -180,6 +180,23 @@ def seen_apart() -> Float:
     return net.over("MEAN", 1).linear(3)
 
 
+def squared_features() -> Float:
+    """Squares of a vector, which are no part of a norm: with an activation of their own, and a matrix's."""
+    net = Float(N, N).over("MEAN", 1).linear(N)
+    net.op("MUL", (net.x, net.x), net.shape, "MulOptions", FusedActivationFunction=2)
+    net.op("SQUARE", (net.x,), net.shape, "SquareOptions")
+    about = {"AdjX": False, "AdjY": True}
+    return net.op("BATCH_MATMUL", (net.x, net.drawn(N, N)), net.shape, "BatchMatMulOptions", **about).linear(
+        3
+    )
+
+
+def features_with_axes() -> Float:
+    """A linear layer over all of a map, of which the file keeps the axes."""
+    net = Float(1, 1, 2 * N).linear(N, 1, 1, 1)
+    return ended(net.op("REVERSE_V2", (net.x, net.whole(2, 3)), net.shape, "ReverseV2Options"))
+
+
 CONVERT = {
     "a batch of rows, cut": lambda: batch_of_rows("SLICE"),
     "a batch of rows, turned round": lambda: batch_of_rows("REVERSE_V2"),
@@ -202,6 +219,8 @@ CONVERT = {
     "repeated features": repeated_features,
     "padded series": padded_series,
     "seen apart": seen_apart,
+    "squared features": squared_features,
+    "features with axes": features_with_axes,
 }
 
 

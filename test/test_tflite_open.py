@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from drawn_tflite import Drawn
 from interpreted import interpreted
-from test_drawn_tflite import CLOSE, PIECES, TIMES, files
+from test_drawn_tflite import PIECES, TIMES, alike, files
 
 from lab.attack.tflite_files import Writer
 from microtrain.convert.execute.batched import run_float
@@ -94,4 +94,4 @@ def test_weights_go_back_into_a_file(name: str, tmp_path: Path) -> None:
         found = run_float(again, images.reshape(3, *again.tensors["input"].shape)).reshape(3, 4)
         wanted = interpreted(path, pixels)
         says = np.isfinite(wanted).all() and np.abs(wanted).max() < 1e4
-        assert not says or np.abs(found - wanted).max() < CLOSE * np.abs(wanted).max()
+        assert not says or alike(net, found, wanted)

@@ -109,7 +109,7 @@ def linear(walk: Walker, op: Operator, name: str) -> Any:
     }
     made = lower(walk.low, Call("linear", name, True, args))
     walk.keep_scale(name, walk.file.tensors[op.inputs[1]], ONCE)
-    return made
+    return replace(made, dims=channels_first(walk.file.tensors[op.outputs[0]].shape))
 
 
 def each_pixel(walk: Walker, op: Operator, name: str, x: Act, weight: np.ndarray) -> Any:

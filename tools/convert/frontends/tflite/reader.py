@@ -10,9 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from microtrain.convert.aten_call import Act, Call, Homes
+from microtrain.convert.aten_call import Act, Call, Homes, Param
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.nearest import ONE_INPUT, unsupported
+from microtrain.convert.ops.aten.squares import Piece, is_square, squared
 from microtrain.convert.raw import Raw
 
 from ..aten.rules import lower
@@ -29,6 +30,7 @@ from .sizes import sized, unpacked
 from .transposed import conv_transpose
 from .values import Walker, channels_first
 
+GO_ON = ("MEAN", "SUM", "QUANTIZE", "DEQUANTIZE")  # which a square may be a part of a normalisation for
 REAL = ("<f4", "<f2", "i1", "u1", "<i2")  # types of activations
 RULES: dict[str, Callable[[Walker, Operator, str], Any]] = {
     **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D"), layers.conv),
@@ -133,6 +135,7 @@ class _Walk(Walker):
                 "nearest that is: one for each sample, [1, 1]"
             )
         try:
+            self._settle_squares(op, name)
             if self.place in self.norms:
                 value = normalised(self, op, name, self.norms[self.place])
             elif op.kind in UNARY:
@@ -155,11 +158,25 @@ class _Walk(Walker):
             return
         self.env[out] = value
 
+    def _settle_squares(self, op: Operator, name: str) -> None:
+        """Make the squares that an operator reads, if it is none of those that go on with a normalisation."""
+        for tensor in () if op.kind in GO_ON else op.inputs:
+            if isinstance(value := self.env.get(tensor), Piece) and is_square(value):
+                self.env[tensor] = squared(self.low, Call("square", name, False, {}), value)
+
     def _fused(self, op: Operator, name: str, value: Any, stored: Stored) -> Any:
         """The value behind the activation that the operator carries, with the scale that the file says."""
         fused = op.options.get("FusedActivationFunction", 0)
         self.give(value, stored)
-        if fused and isinstance(value, Act):
+        if fused and is_square(value):
+            value = squared(self.low, Call("square", name, False, {}), value)
+            self.give(value, stored)
+        if fused and not isinstance(value, Param):
+            if not isinstance(value, Act):
+                raise ConvertError(
+                    f"layer {name}: {op.kind} with a fused activation is not supported inside attention, a "
+                    "normalisation or a sum of stacked tensors; the nearest that is: without one"
+                )
             if fused not in FUSED or op.kind == "CONCATENATION":  # TFLite's own kernels leave it out
                 raise ConvertError(
                     f"layer {name}: {op.kind} with the fused activation {OTHERS.get(fused, fused)} is not "

@@ -68,6 +68,8 @@ def concerns(low: Lowering, call: Call) -> bool:
         return False
     if len(x.dims) != 2:  # of images and tokens they are found in the graph (frontends/clean/root_means.py)
         return False
+    if low.fixed and low.shape(x)[:2] != (1, 1):  # of rows as a batch too, and of maps that are flattened
+        return False
     if op == "sub":
         return isinstance(other, Act) and _is_mean_of(low, other, x)
     if op in ("pow", "square", "mul"):
@@ -78,9 +80,7 @@ def concerns(low: Lowering, call: Call) -> bool:
 def lower(low: Lowering, call: Call, natural: Natural) -> Any:
     """The next part, or the quotient; of a square alone, which is no part, what natural makes of its map."""
     found = _made(low, call)
-    alone = {
-        key: v for key, v in call.args.items() if isinstance(v, Piece) and v == Piece(v.of, squared=True)
-    }
+    alone = {key: v for key, v in call.args.items() if is_square(v)}
     if found is None and alone:
         return natural(
             low, replace(call, args={**call.args, **{k: squared(low, call, v) for k, v in alone.items()}})
@@ -91,6 +91,11 @@ def lower(low: Lowering, call: Call, natural: Natural) -> Any:
             f"the nearest that is: {NEAREST}"
         )
     return found
+
+
+def is_square(value: Any) -> bool:
+    """Whether a part is a square and no more, which need not become a normalisation."""
+    return isinstance(value, Piece) and value == Piece(value.of, squared=True)
 
 
 def squared(low: Lowering, call: Call, piece: Piece) -> Act:
