@@ -271,11 +271,11 @@ def around(net: Drawn) -> None:
 
 
 def tile(net: Drawn) -> None:
-    """As UpSampling of Keras: an axis of 1 behind the rows or the columns."""
+    """As UpSampling of Keras, an axis of 1 behind the rows or the columns; or any axis."""
     shape = list(net.shape)
     net.fit(len(shape) in (3, 4))
     at, n = int(net.rng.integers(1, len(shape))), net.pick(2, 3)
-    if net.chance(0.8):
+    if net.chance(0.4):
         net.view(*shape[: at + 1], 1, *shape[at + 1 :])
         times = [1] * (len(shape) + 1)
         times[at + 1] = n

@@ -18,7 +18,7 @@ from microtrain.convert.ops.aten.upsample import of_tflite
 
 from ..aten.rules import lower
 from .file import OF_ONE, Flatbuffer, Operator
-from .tokens import reshaped, turned
+from .tokens import in_order, reshaped, seen, turned
 from .values import Walker, channels_first, held
 
 
@@ -117,7 +117,7 @@ def resize(walk: Walker, op: Operator, name: str) -> Any:
 
 
 def tile(walk: Walker, op: Operator, name: str) -> Any:
-    """Rows or columns that stand several times side by side, as UpSampling of Keras has them."""
+    """What stands several times behind itself; of UpSampling (Keras) rows or columns stand side by side."""
     x, times = walk.straight(op, name, walk.value(op.inputs[0])), walk.value(op.inputs[1])
     shape, made = (walk.file.tensors[t].shape for t in (op.inputs[0], op.outputs[0]))
     many = [int(n) for n in np.ravel(times.value)] if isinstance(times, Param) else []
@@ -131,7 +131,11 @@ def tile(walk: Walker, op: Operator, name: str) -> Any:
             args = {"self": image, "output_size": size, "places": of_tflite(ASYMMETRIC)}
             found = lower(walk.low, Call("upsample_nearest2d", name, True, args))
             return held(walk.low, found.tensor, np.arange(math.prod(made)).reshape(made))
-    raise unsupported(Call("tile", name, True, {}))
+    if not isinstance(x, Act) or not many:
+        raise unsupported(Call("tile", name, True, {}))
+    if x.order is None and x.dims == channels_first(shape):
+        return walk.call("repeat", op, name, repeats=list(channels_first(tuple(many))))
+    return in_order(walk, "repeat", name, self=seen(walk, op, name), repeats=many)
 
 
 def broadcast(walk: Walker, op: Operator, name: str) -> Any:
