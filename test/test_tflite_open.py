@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from drawn_tflite import Drawn
 from interpreted import interpreted
+from test_drawn_int8 import drawn
 from test_drawn_tflite import PIECES, TIMES, alike, files
 
 from lab.attack.tflite_files import Writer
@@ -18,6 +19,8 @@ from microtrain.convert.frontends.tflite.trained import trained_tflite
 from microtrain.convert.ir import ConvertError
 
 FILES = 12 * TIMES
+OPENED = {"conv": 3, "depthwise": 3, "pool": 3, "linear": 3, "concatenation": 2, "view": 4, "transpose": 3}
+OPENED |= {"reduced": 1, "stacked": 1, "ones": 3, "tile": 2, "unary": 3, "residual": 5}  # of FILES, at least
 
 
 def as_open(net: Drawn) -> bytes:
@@ -42,6 +45,7 @@ def as_open(net: Drawn) -> bytes:
 @pytest.mark.parametrize("name", PIECES)
 def test_sizes_that_a_file_leaves_open(name: str, tmp_path: Path) -> None:
     """They follow from others, or a sentence says that one may vary."""
+    count = 0
     for net, path, pixels, wanted in files(name, tmp_path, FILES):
         try:
             graph = load_model(path).graph
@@ -56,6 +60,8 @@ def test_sizes_that_a_file_leaves_open(name: str, tmp_path: Path) -> None:
             continue
         samples = pixels.reshape(3, *graph.tensors["input"].shape)
         np.testing.assert_array_equal(run_float(opened, samples), run_float(graph, samples))
+        count += 1
+    assert count >= OPENED.get(name, 0)
 
 
 def drawn_weights(path: Path, rng: np.random.Generator, head: tuple[str, str]) -> dict[str, np.ndarray]:
@@ -95,3 +101,43 @@ def test_weights_go_back_into_a_file(name: str, tmp_path: Path) -> None:
         wanted = interpreted(path, pixels)
         says = np.isfinite(wanted).all() and np.abs(wanted).max() < 1e4
         assert not says or alike(net, found, wanted)
+
+
+def real_logits(path: Path, samples: np.ndarray) -> np.ndarray:
+    """What TFLite makes of int8 samples where the last layer is one of floats."""
+    litert = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
+    run = litert.Interpreter(str(path), experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF)
+    run.allocate_tensors()
+    entry, out, made = run.get_input_details()[0], run.get_output_details()[0], []
+    for sample in samples:
+        run.set_tensor(entry["index"], sample.reshape(entry["shape"]))
+        run.invoke()
+        made.append(run.get_tensor(out["index"]).reshape(-1).copy())
+    return np.array(made)
+
+
+@pytest.mark.parametrize("name", ["conv", "depthwise", "transposed", "linear", "view", "resize"])
+def test_weights_go_back_into_a_file_of_integers(name: str, tmp_path: Path) -> None:
+    """Those that it has give the logits that it gave, of a head that is float; others are in it to a unit."""
+    made = [each for seed in range(1, 60) if (each := drawn(name, seed, tmp_path)) is not None]
+    count = 0
+    for path, samples, expected, (scale, zero) in made:
+        try:
+            graph = load_model(path).graph
+        except ConvertError:
+            continue
+        source, homes = graph.layers[graph.nodes[-1].layer or ""].source, tflite_homes(path)
+        head, out = (source.weight, source.bias or ""), tmp_path / "out.tflite"
+        same = {key: home.value for key, home in homes.items() if home.scale is not None or key in head}
+        out.write_bytes(trained_tflite(path, homes, same, head))
+        inner = (expected > -128) & (expected < 127)
+        apart = np.abs(real_logits(out, samples) - (expected - zero) * scale)[inner]
+        assert apart.max(initial=0.0) < 1.01 * scale
+        other = {key: 0.8 * value for key, value in same.items()}
+        out.write_bytes(trained_tflite(path, homes, other, head))
+        for key, home in tflite_homes(out).items():
+            unit = homes[key].units if key in other and key not in head else None
+            assert unit is None or (np.abs(home.value - other[key]) <= 0.501 * unit).all(), key
+            assert key not in head or np.abs(home.value - other[key]).max() < 1e-6
+        count += 1
+    assert count > 3
