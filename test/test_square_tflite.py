@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from interpreted import interpreted, sample_shape
 
-from lab.attack.keras_networks import turned
+from lab.attack.keras_networks import normed, turned
 from lab.attack.tflite_networks import Float
 from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import load_model
@@ -197,6 +197,14 @@ def features_with_axes() -> Float:
     return ended(net.op("REVERSE_V2", (net.x, net.whole(2, 3)), net.shape, "ReverseV2Options"))
 
 
+def norm_of_a_part() -> Float:
+    """Over the moments of the first channel, of which there are as many as channels."""
+    net = Float(N, N).linear(N, 1, N)
+    place = net.w.tensor("place", (), "int32", np.array(0))
+    net.op("GATHER", (net.x, place), (1, N), "GatherOptions", Axis=2)
+    return normed(net).linear(3)
+
+
 CONVERT = {
     "a batch of rows, cut": lambda: batch_of_rows("SLICE"),
     "a batch of rows, turned round": lambda: batch_of_rows("REVERSE_V2"),
@@ -219,6 +227,7 @@ CONVERT = {
     "repeated features": repeated_features,
     "padded series": padded_series,
     "seen apart": seen_apart,
+    "norm of a part": norm_of_a_part,
     "squared features": squared_features,
     "features with axes": features_with_axes,
 }

@@ -50,7 +50,8 @@ from .work import Terms, with_biases, with_sums, with_updates
 if TYPE_CHECKING:
     from .tape import Tape
 
-DENSE, DEPTHWISE = "conv2d", "dwconv2d"
+DENSE = "conv2d"
+DEPTHWISE = "dwconv2d"
 EXACT_F32 = 2**24  # integers up to here, and sums that stay below it in any order, are exact in float32
 
 
