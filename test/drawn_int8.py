@@ -92,7 +92,7 @@ class Integers:
         """A constant: whole numbers as they are, others in units of their own, or of `own`."""
         data = self.net.w.constants[tensor]
         if data.dtype.kind != "f":
-            return self.w.tensor("whole", data.shape, "int32", data)
+            return self.w.tensor("whole", self.net.w.shapes[tensor], "int32", data)
         data = np.nan_to_num(data, neginf=-1e9)
         scale, zero = own or side(min(0.0, float(data.min())), max(0.0, float(data.max())))
         stored = np.clip(np.rint(data / scale) + zero, -128, 127)

@@ -46,6 +46,10 @@ def _beside(net: Net, x: str) -> str:
     same = [name for name in net.held if name not in ("x", x) and net.shape(name) == dims]
     if same and net.chance(0.4):
         return str(net.one(same))
+    if net.chance(0.3):  # one line of the same
+        axis = int(net.rng.integers(1, len(dims)))
+        place = int(net.rng.integers(dims[axis]))
+        return net.add("Slice", x, net.whole(place), net.whole(place + 1), net.whole(axis))
     shape = [d if net.chance(0.4) else 1 for d in dims]
     if net.chance(0.3):
         shape = [1, dims[1], *[1] * (len(dims) - 2)]

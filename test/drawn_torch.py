@@ -179,6 +179,20 @@ def _beside(net: Net, values: list[Tensor]) -> Step:
     return (lambda v: op(v[-1], p)) if net.chance() else (lambda v: op(p, v[-1]))
 
 
+def _of_one_line(net: Net, values: list[Tensor]) -> Step:
+    """Arithmetic with one row, column or channel of itself, or with the mean of all, in either order."""
+    x, op = values[-1], net.one((torch.add, torch.sub, torch.mul, torch.maximum, torch.minimum))
+    axis = int(net.rng.integers(1, x.ndim))
+    place, mean, first = int(net.rng.integers(x.shape[axis])), net.chance(), net.chance()
+
+    def step(v: list[Tensor]) -> Tensor:
+        line = v[-1].mean(axis, keepdim=True) if mean else v[-1].narrow(axis, place, 1)
+        made: Tensor = op(line, v[-1]) if first else op(v[-1], line)
+        return made
+
+    return step
+
+
 def _norm(net: Net, values: list[Tensor]) -> Step:
     x = values[-1]
     c, kind = x.shape[1], net.one(("batch", "group", "instance", "layer"))
@@ -329,6 +343,7 @@ DRAWS: dict[str, Draw] = {
     **{name: _alone(name) for name in ALONE},
     "in place": _in_place,
     "beside": _beside,
+    "of one line": _of_one_line,
     "norm": _norm,
     "mean": _mean,
     "view": _view,

@@ -23,7 +23,7 @@ PIECES: dict[str, Piece] = {
 }
 OTHERS = list(PIECES.values())
 FILES = 20 * TIMES  # of each kind that say something
-APART = 5  # units by which a logit may be off, where a mean is rounded in two steps
+APART = 16  # units by which a logit may be off, where a mean over one side is rounded in two steps
 USUAL = 0.6  # of those that convert, as many are equal in every unit, of these kinds fewer
 EQUAL = {"concatenation": 0.4, "reduced": 0.4}
 LEAST = 0.2  # of all, as many convert

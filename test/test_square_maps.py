@@ -60,6 +60,9 @@ def right_or_refused(middle: Middle, axes: int, folder: Path) -> str:
 
 
 CONVERT: dict[str, tuple[Middle, int]] = {
+    "columns less one of them": (lambda net, y: y[:, 0] - y[:, 0, :, 1:2], 3),
+    "one column less all of them": (lambda net, y: y[:, 0, :, 1:2] - y[:, 0], 3),
+    "the larger of columns and one of them": (lambda net, y: torch.maximum(y[:, 0], y[:, 0, :, 1:2]), 3),
     "a linear layer over time": (lambda net, y: net.linear(y), 2),
     "a layer norm over time": (lambda net, y: net.layer_norm(y), 2),
     "a pooling of rows that were channels": (

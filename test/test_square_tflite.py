@@ -77,6 +77,13 @@ def batch_of_rows(kind: str) -> Float:
     return ended(net.op(kind, (net.x, net.whole(1)), net.shape, "ReverseV2Options"))
 
 
+def stacked() -> Float:
+    """Twice the same, of a map of one channel that was turned: where that is plain, it lies otherwise."""
+    net = turned(Float(5, N, 3).conv(1, 3, 3, act=0), 0, 3, 2, 1)
+    net.op("PACK", (net.x, net.x), (*net.shape, 2), "PackOptions", Axis=4, ValuesCount=2)
+    return ended(net.over("MEAN", 4))
+
+
 def mean_of_a_vector() -> Float:
     """Features seen as moments of one number, whose mean is a gate for them."""
     net = Float(N + 2, N + 2).linear(N + 2, 1, N + 2).over("MEAN", 1).view(1, N + 2, 1)
@@ -213,6 +220,7 @@ CONVERT = {
     "both ways": both_ways,
     "across channels": lambda: across_channels().linear(3),
     "of columns": of_columns,
+    "stacked": stacked,
     "one slope": one_slope,
     "mean of a vector": mean_of_a_vector,
     "padded vector": padded_vector,

@@ -192,7 +192,7 @@ def _sizes(walk: Walker, step: Step) -> dict[str, Any]:
         given = walk.optional(step, place)
         if isinstance(given, Param) and given.value.size == len(axes) > 0:
             found = {**dict(enumerate(same)), **dict(zip(axes, np.ravel(given.value).tolist(), strict=True))}
-            if sorted(found) == list(range(len(dims))) and (found[0], found[1]) == same:
+            if len(dims) > 2 and sorted(found) == [*range(len(dims))] and (found[0], found[1]) == same:
                 return _with_size(dims, {name: [found[a] for a in range(2, len(dims))]})
     return {}
 

@@ -158,7 +158,7 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
     shape = walk.file.tensors[op.inputs[0]].shape
     if isinstance(x, Stacked) and isinstance(axes, Param):
         args = {"self": x, "dim": [int(a) for a in np.ravel(axes.value)]}
-        return lower(walk.low, Call(REDUCED[op.kind], name, True, args))
+        return walk.seen_as(x.acts[0], lower(walk.low, Call(REDUCED[op.kind], name, True, args)))
     if isinstance(x, Piece) and isinstance(axes, Param):
         dim = [axis_first(int(a), len(shape)) for a in np.ravel(axes.value)]
         keep = len(walk.file.tensors[op.outputs[0]].shape) == len(shape)
@@ -327,7 +327,8 @@ def summed(walk: Walker, op: Operator, name: str) -> Any:
         raise unlike(op, name)
     total = values[0]
     for value in values[1:]:
-        total = lower(walk.low, Call("add", name, True, {"self": total, "other": value}))
+        args = {"self": total, "other": value}
+        total = walk.seen_as(total, lower(walk.low, Call("add", name, True, args)))
     return total
 
 

@@ -153,8 +153,9 @@ def _of_repeated(low: Lowering, call: Call, natural: Natural, a: Act, b: Act) ->
 
     None where it is none of these
     """
-    small = b if math.prod(b.dims) < math.prod(a.dims) else a
-    large = sequence(low, call, a if small is b else b)
+    behind = math.prod(b.dims) < math.prod(a.dims)
+    small, large = (b, a) if behind else (a, b)
+    large = sequence(low, call, large)
     if any(m not in (1, n) for m, n in zip(small.dims, large.dims, strict=True)):
         return None  # each has axes that the other has not, as in an outer product
     small = settled(low, call, small)
@@ -166,7 +167,7 @@ def _of_repeated(low: Lowering, call: Call, natural: Natural, a: Act, b: Act) ->
     wanted = (row * (rows > 1) * columns + column * (columns > 1)) * channels + channel * (channels > 1)
     if not np.array_equal(np.broadcast_to(places(low, small), large.dims), wanted):
         return None
-    first, second = (large, small) if small is b else (small, large)
+    first, second = (large, small) if behind else (small, large)
     args = {**call.args, "self": whole(low, first), "other": whole(low, second)}
     return again(low, natural(low, replace(call, args=args)), large)
 
