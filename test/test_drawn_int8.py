@@ -14,6 +14,7 @@ from drawn_int8 import Integers, fits, ranges
 from drawn_tflite import Drawn, Piece, UnfitError, draw
 from test_drawn_tflite import TIMES, check_sentence
 
+from lab.attack.tflite_files import Writer
 from lab.tasks.logits import int8_graph, interpreted, logits
 from microtrain.convert.ir import ConvertError
 
@@ -81,3 +82,26 @@ def test_drawn_files(name: str, tmp_path: Path) -> None:
         counts["equal" if off == 0 else "close"] += 1
     found = counts["equal"] + counts["close"]
     assert found >= LEAST * FILES and counts["equal"] >= EQUAL.get(name, USUAL) * found, counts
+
+
+def test_a_view_times_a_number_has_a_scale_of_its_own(tmp_path: Path) -> None:
+    """The product's was given to what it is a view of, which was cut off there."""
+    w, rng, one = Writer(), np.random.default_rng(0), (1 / 255,)
+    x = w.tensor("input", (1, 4, 3, 5), scale=one, zero=(-128,))
+    turned = w.tensor("turned", (1, 4, 5, 3), scale=one, zero=(-128,))
+    w.op("TRANSPOSE", (x, w.tensor("axes", (4,), "int32", np.array([0, 1, 3, 2]))), (turned,))
+    half = w.tensor("half", (1,), "int8", np.array([127]), (0.5 / 255,), (-128,))
+    less = w.tensor("less", (1, 4, 5, 3), scale=(0.5 / 255,), zero=(-128,))
+    w.op("MUL", (turned, half), (less,), "MulOptions")
+    flat = w.tensor("flat", (1, 60), scale=(0.5 / 255,), zero=(-128,))
+    w.op("RESHAPE", (less, w.tensor("shape", (2,), "int32", np.array([1, 60]))), (flat,), "ReshapeOptions")
+    weights = w.tensor("weights", (3, 60), "int8", rng.integers(-127, 128, (3, 60)), (0.005,), (0,))
+    biases = w.tensor("biases", (3,), "int32", np.zeros(3), (0.0025 / 255,), (0,))
+    out = w.tensor("out", (1, 3), scale=(0.03,), zero=(3,))
+    w.op("FULLY_CONNECTED", (flat, weights, biases), (out,), "FullyConnectedOptions")
+    path = tmp_path / "net.tflite"
+    path.write_bytes(w.file((x,), (out,)))
+    samples = rng.integers(-128, 128, (12, 60)).astype(np.int8)
+    expected, said = interpreted(path, samples, reference=True)
+    assert np.ptp(expected) > 20
+    np.testing.assert_array_equal(logits(int8_graph(path), samples, said), expected)

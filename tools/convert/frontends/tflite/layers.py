@@ -218,7 +218,7 @@ def _mean_by_a_multiplier(walk: Walker, name: str, x: Act) -> Act:
 def arithmetic(walk: Walker, op: Operator, name: str) -> Any:
     """A sum or product of two activations, or of one and a constant, a number or one a channel."""
     known = len(walk.low.nodes)
-    made = _combined(walk, op, name)
+    made = walk.multiplied(op, name, _combined(walk, op, name))
     if len(walk.low.nodes) == known + 1:
         walk.keep_codes(op, made)
     if op.kind in ("MAXIMUM", "MINIMUM"):

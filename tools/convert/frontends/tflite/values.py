@@ -93,6 +93,19 @@ class Walker:
         at = places(self.low, made)
         return held(self.low, made.tensor, np.moveaxis(at, 1, -1) if at.ndim > 2 else at, made.factor)
 
+    def multiplied(self, op: Operator, name: str, made: Any) -> Any:
+        """A view times a number, which is only noted, as a map of its own where the file has its integers.
+
+        Their scale is not that of what it is a view of.
+        """
+        if not isinstance(made, Act) or made.factor == 1 or side_of(self.file.tensors[op.outputs[0]]) is None:
+            return made
+        (h, w, c), call = self.low.shape(made), Call(op.kind.lower(), name, True, {})
+        image = Act(made.tensor, (self.low.batch, c, h, w))
+        factors, at = np.full(c, made.factor, np.float32), places(self.low, made)
+        scaled = self.low.scaled(call, image, factors, np.zeros(c, np.float32))
+        return held(self.low, scaled.tensor, np.moveaxis(at, 1, -1) if at.ndim > 2 else at)
+
     def image(self, op: Operator, name: str, place: int = 0) -> tuple[Act, bool]:
         """An input of the operator as an image, and whether the IR has it turned: one row of it as a column.
 
