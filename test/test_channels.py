@@ -112,17 +112,10 @@ class Joined(nn.Module):
         return result
 
 
-def test_maps_along_the_rows_are_those_of_pytorch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["along the rows", "with itself"])
+def test_maps_that_are_joined_otherwise_are_those_of_pytorch(way: str, tmp_path: Path) -> None:
     torch.manual_seed(1)
-    net = Joined("along the rows").eval()
-    graph = load_model(write(net, tmp_path / "model.pt2", "exported")).graph
-    images = np.random.default_rng(2).normal(0, 1, (4, 8, 8, 3)).astype(np.float32)
-    np.testing.assert_allclose(run_float(graph, images), torch_logits(net, images), atol=1e-5)
-
-
-def test_a_map_beside_itself_is_that_of_pytorch(tmp_path: Path) -> None:
-    torch.manual_seed(1)
-    net = Joined("with itself").eval()
+    net = Joined(way).eval()
     graph = load_model(write(net, tmp_path / "model.pt2", "exported")).graph
     images = np.random.default_rng(2).normal(0, 1, (4, 8, 8, 3)).astype(np.float32)
     np.testing.assert_allclose(run_float(graph, images), torch_logits(net, images), atol=1e-5)
