@@ -84,6 +84,23 @@ def stacked() -> Float:
     return ended(net.over("MEAN", 4))
 
 
+def said_of_what_was_turned() -> Float:
+    """A comparison of a map of one channel that was turned."""
+    net = Float(2, 6, 2)
+    net = turned(net.op("BATCH_MATMUL", (net.x, net.drawn(1, 1, 2, 1)), (1, 2, 6, 1)), 0, 3, 2, 1)
+    x, half = net.x, net.w.tensor("half", (), "float32", np.array(0.0, np.float32))
+    mask = net.w.tensor("mask", net.shape, "bool")
+    net.w.op("LESS_EQUAL", (x, half), (mask,))
+    net.op("CAST", (mask,), net.shape, "CastOptions")
+    return ended(net.op("ADD", (net.x, x), net.shape, "AddOptions"))
+
+
+def one_row() -> Float:
+    """A series that is convolved as a row, which is a column here, from its end."""
+    net = Float(N, 2).view(1, 1, N, 2).conv(3, 1, 3, act=0)
+    return ended(net.op("REVERSE_V2", (net.x, net.whole(2)), net.shape, "ReverseV2Options"))
+
+
 def mean_of_a_vector() -> Float:
     """Features seen as moments of one number, whose mean is a gate for them."""
     net = Float(N + 2, N + 2).linear(N + 2, 1, N + 2).over("MEAN", 1).view(1, N + 2, 1)
@@ -221,6 +238,8 @@ CONVERT = {
     "across channels": lambda: across_channels().linear(3),
     "of columns": of_columns,
     "stacked": stacked,
+    "said of what was turned": said_of_what_was_turned,
+    "one row": one_row,
     "one slope": one_slope,
     "mean of a vector": mean_of_a_vector,
     "padded vector": padded_vector,

@@ -301,7 +301,7 @@ def _of_channels(walk: Walker, op: Operator, name: str, a: Any, b: Any) -> Any:
 
 def difference_squared(walk: Walker, op: Operator, name: str) -> Any:
     made = arithmetic(walk, replace(op, kind="SUB"), f"{name}.difference")
-    return lower(walk.low, Call("square", name, True, {"self": made}))
+    return walk.seen_as(made, lower(walk.low, Call("square", name, True, {"self": made})))
 
 
 def of_length_one(walk: Walker, op: Operator, name: str) -> Any:
@@ -374,10 +374,10 @@ def compared(walk: Walker, op: Operator, name: str) -> Any:
     word, (a, b) = op.kind.lower(), (walk.value(t) for t in op.inputs[:2])
     if isinstance(a, Act) and isinstance(b, Act):
         made = arithmetic(walk, replace(op, kind="SUB"), f"{name}.difference")
-        return lower(walk.low, Call(word, name, True, {"self": made, "other": 0.0}))
+        return walk.seen_as(made, lower(walk.low, Call(word, name, True, {"self": made, "other": 0.0})))
     if not isinstance(a, Act):
         word, a, b = MIRRORED[word], b, a
-    return lower(walk.low, Call(word, name, True, {"self": a, "other": b}))
+    return walk.seen_as(a, lower(walk.low, Call(word, name, True, {"self": a, "other": b})))
 
 
 def chosen(walk: Walker, op: Operator, name: str) -> Any:
@@ -419,7 +419,7 @@ def _prelu_of_int8(walk: Walker, op: Operator, name: str, slope: Param, side: tu
     times = lower(walk.low, Call("mul", f"{name}.slopes", True, args))
     walk.keep_codes(replace(op, kind=FACTOR), times)
     walk.give(times, behind)
-    return lower(walk.low, Call("add", name, True, {"self": above, "other": times}))
+    return walk.seen_as(above, lower(walk.low, Call("add", name, True, {"self": above, "other": times})))
 
 
 def along(walk: Walker, value: Any, rank: int) -> Any:

@@ -113,7 +113,8 @@ def concatenation(walk: Walker, op: Operator, name: str) -> Any:
         every = [seen(walk, op, name, place) for place in range(len(values))]
         return in_order(walk, "cat", name, tensors=every, dim=op.options["Axis"] % rank)
     dim = axis_first(op.options["Axis"], rank)
-    return lower(walk.low, Call("cat", name, True, {"tensors": values, "dim": dim}))
+    turned = next((v for v in acts if v.order is not None), None)
+    return walk.seen_as(turned, lower(walk.low, Call("cat", name, True, {"tensors": values, "dim": dim})))
 
 
 def _flattened(walk: Walker, op: Operator, name: str, maps: list[Act]) -> Any:
@@ -158,7 +159,8 @@ def _in_other_order(walk: Walker, op: Operator, place: int) -> bool:
         return False
     h, w, c = walk.low.shape(x)
     flat = len(shape) == 2 and h * w > 1 and c > 1
-    return x.order is not None or flat or (len(shape) > 1 and shape[0] != walk.low.batch)
+    as_column = len(shape) == 4 and x.dims == (walk.low.batch, c, h, w) != channels_first(shape)  # one row
+    return x.order is not None or flat or as_column or (len(shape) > 1 and shape[0] != walk.low.batch)
 
 
 def _constant(walk: Walker, op: Operator, name: str, place: int, what: str) -> Sequence[int]:

@@ -131,7 +131,7 @@ def tile(walk: Walker, op: Operator, name: str) -> Any:
             args = {"self": image, "output_size": size, "places": of_tflite(ASYMMETRIC)}
             found = lower(walk.low, Call("upsample_nearest2d", name, True, args))
             return held(walk.low, found.tensor, np.arange(math.prod(made)).reshape(made))
-    if not isinstance(x, Act) or not many:
+    if not isinstance(x, Act) or any(shape[axis] == 1 for axis in axes):
         raise unsupported(Call("tile", name, True, {}))
     if x.order is None and x.dims == channels_first(shape):
         return walk.call("repeat", op, name, repeats=list(channels_first(tuple(many))))

@@ -50,8 +50,10 @@ def linear(low: Lowering, call: Call, natural: Natural) -> Act:
 
 def _over_all(low: Lowering, call: Call, x: Act, weight: Param) -> Act:
     """A linear layer over all tokens, one behind the other."""
-    h, w, _ = low.shape(x)
-    classes = len(weight.value)
+    h, w, c = low.shape(x)
+    classes, features = weight.value.shape
+    if features != h * w * c:
+        raise call.error(f"the linear layer wants {features} features and gets {h * w * c}")
     name = _by_pixels(low, call, weight, (classes, *low.shape(x)))
     out, dims = (1, 1, classes), (*x.dims[:-1], classes)
     return low.emit(call, "linear", (whole(low, x),), out, dims=dims, layer=name, window=Window(h, w))
