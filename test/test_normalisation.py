@@ -180,7 +180,7 @@ class Skipped(nn.Module):
     ("front", "words"),
     [
         (Pixelwise(), "one a channel, [3, 1, 1]"),
-        (Negative(), "std must be above 0"),
+        (Negative(), "divides by a std above 0"),
         (Skipped(), "which is read without that too"),
     ],
 )

@@ -73,8 +73,13 @@ def normalise(low: Lowering, call: Call) -> Act:
 
     with np.errstate(all="ignore"):
         shift, factor = at(0.0), at(1.0) - at(0.0)
-    if not (np.isfinite(shift).all() and np.isfinite(factor).all() and ((factor > 0).all() or not entry)):
-        raise call.error("normalises the image by a factor that is not positive; std must be above 0")
+    if not (np.isfinite(shift).all() and np.isfinite(factor).all()):
+        raise call.error("multiplies by what is no number, as behind a division by 0; std must be above 0")
+    if entry and (factor <= 0).any():
+        raise call.error(
+            f"{call.op} makes what grows in the input fall: a normalisation divides by a std above 0, and "
+            "anything else comes behind the first layer"
+        )
     if not isinstance(constant, Param) and not shift.any() and (factor == 1.0).all():
         return given  # as sum() begins with 0
     source = constant.name if isinstance(constant, Param) and constant.value.size == channels else ""
