@@ -129,6 +129,12 @@ class Call:
         """The first argument, called `self` or `input` in schemas."""
         return self.args["self"] if "self" in self.args else self.args.get("input")
 
+    @property
+    def acts(self) -> list[Act]:
+        """The activations that it reads, those of lists and of what a rule has noted too."""
+        values = [v for value in self.args.values() for v in (value if isinstance(value, list) else [value])]
+        return [v for value in values for v in getattr(value, "acts", (value,)) if isinstance(v, Act)]
+
     def get(self, name: str, default: Any) -> Any:
         """An argument; the default where it is missing or None."""
         value = self.args.get(name)

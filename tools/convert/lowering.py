@@ -148,7 +148,7 @@ class Lowering:
 
     def reads_stand_in(self, call: Call) -> bool:
         """Whether a call reads what an op makes that is not supported, as anything but an image."""
-        return any(self.is_stand_in(act) and act.dims != self._image_of(act) for act in _acts_of(call))
+        return any(self.is_stand_in(act) and act.dims != self._image_of(act) for act in call.acts)
 
     def _image_of(self, act: Act) -> tuple[int, ...]:
         h, w, c = self.shape(act)
@@ -336,7 +336,7 @@ class Lowering:
 
     def unknown(self, call: Call, dims: tuple[int, ...]) -> Act:
         """A node that has an op's inputs and the dims of its result."""
-        acts = _acts_of(call)
+        acts = call.acts
         read = tuple(dict.fromkeys(self.tensor_of(v) for v in acts))
         h, w = (*dims[2:], 1)[:2] if len(dims) in (3, 4) else (1, 1)
         tensor = f"%{len(self.nodes)}"
@@ -382,12 +382,6 @@ class Lowering:
         if self.tensors[tensor].shape == (1, 1, math.prod(shape)) and max(shape[:2]) > 1 < shape[2]:
             view = as_map(act.order, act.dims, shape, "input" in self.last)
         return Result(tensor, act.dims, name, view)
-
-
-def _acts_of(call: Call) -> list[Act]:
-    """The activations that a call reads, those of lists and of what a rule has noted too."""
-    values = [v for value in call.args.values() for v in (value if isinstance(value, list) else [value])]
-    return [v for value in values for v in getattr(value, "acts", (value,)) if isinstance(v, Act)]
 
 
 def of_series(low: Lowering, call: Call, rule: Callable[[Lowering, Call], Act]) -> Act:

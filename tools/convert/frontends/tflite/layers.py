@@ -157,8 +157,7 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
     x, axes = walk.whole(op, name), walk.value(op.inputs[1])
     shape = walk.file.tensors[op.inputs[0]].shape
     if isinstance(x, Stacked) and isinstance(axes, Param):
-        args = {"self": x, "dim": [int(a) for a in np.ravel(axes.value)]}
-        return walk.seen_as(x.acts[0], lower(walk.low, Call(REDUCED[op.kind], name, True, args)))
+        return walk.made(REDUCED[op.kind], name, self=x, dim=[int(a) for a in np.ravel(axes.value)])
     if isinstance(x, Piece) and isinstance(axes, Param):
         dim = [axis_first(int(a), len(shape)) for a in np.ravel(axes.value)]
         keep = len(walk.file.tensors[op.outputs[0]].shape) == len(shape)
@@ -203,7 +202,7 @@ def _in_units(walk: Walker, op: Operator, name: str, x: Act) -> Any:
     before, after = walk.given(op.inputs[0]), side_of(walk.file.tensors[op.outputs[0]])
     if before is None or after in (None, before):
         return x
-    return walk.seen_as(x, lower(walk.low, Call(CLIP, name, True, {"self": x})))
+    return walk.made(CLIP, name, self=x)
 
 
 def _mean_by_a_multiplier(walk: Walker, name: str, x: Act) -> Act:
@@ -257,8 +256,7 @@ def _combined(walk: Walker, op: Operator, name: str) -> Any:
     for place, (given, value) in enumerate(zip((a, b), sides, strict=True)):
         if op.kind == "ADD" and isinstance(given, Param) and isinstance(value, Param) and not given.computed:
             sides[place] = _bias_of_its_own(walk, op, name, place, given, value)
-    made = lower(walk.low, Call(op.kind.lower(), name, True, {"self": sides[0], "other": sides[1]}))
-    return walk.seen_as(next((v for v in sides if isinstance(v, Act) and v.order is not None), None), made)
+    return walk.made(op.kind.lower(), name, self=sides[0], other=sides[1])
 
 
 def _check_axes(walk: Walker, op: Operator, name: str, acts: Sequence[Act]) -> None:
@@ -301,7 +299,7 @@ def _of_channels(walk: Walker, op: Operator, name: str, a: Any, b: Any) -> Any:
 
 def difference_squared(walk: Walker, op: Operator, name: str) -> Any:
     made = arithmetic(walk, replace(op, kind="SUB"), f"{name}.difference")
-    return walk.seen_as(made, lower(walk.low, Call("square", name, True, {"self": made})))
+    return walk.made("square", name, self=made)
 
 
 def of_length_one(walk: Walker, op: Operator, name: str) -> Any:
@@ -327,8 +325,7 @@ def summed(walk: Walker, op: Operator, name: str) -> Any:
         raise unlike(op, name)
     total = values[0]
     for value in values[1:]:
-        args = {"self": total, "other": value}
-        total = walk.seen_as(total, lower(walk.low, Call("add", name, True, args)))
+        total = walk.made("add", name, self=total, other=value)
     return total
 
 
@@ -374,10 +371,10 @@ def compared(walk: Walker, op: Operator, name: str) -> Any:
     word, (a, b) = op.kind.lower(), (walk.value(t) for t in op.inputs[:2])
     if isinstance(a, Act) and isinstance(b, Act):
         made = arithmetic(walk, replace(op, kind="SUB"), f"{name}.difference")
-        return walk.seen_as(made, lower(walk.low, Call(word, name, True, {"self": made, "other": 0.0})))
+        return walk.made(word, name, self=made, other=0.0)
     if not isinstance(a, Act):
         word, a, b = MIRRORED[word], b, a
-    return walk.seen_as(a, lower(walk.low, Call(word, name, True, {"self": a, "other": b})))
+    return walk.made(word, name, self=a, other=b)
 
 
 def chosen(walk: Walker, op: Operator, name: str) -> Any:
@@ -419,7 +416,7 @@ def _prelu_of_int8(walk: Walker, op: Operator, name: str, slope: Param, side: tu
     times = lower(walk.low, Call("mul", f"{name}.slopes", True, args))
     walk.keep_codes(replace(op, kind=FACTOR), times)
     walk.give(times, behind)
-    return walk.seen_as(above, lower(walk.low, Call("add", name, True, {"self": above, "other": times})))
+    return walk.made("add", name, self=above, other=times)
 
 
 def along(walk: Walker, value: Any, rank: int) -> Any:

@@ -113,8 +113,7 @@ def concatenation(walk: Walker, op: Operator, name: str) -> Any:
         every = [seen(walk, op, name, place) for place in range(len(values))]
         return in_order(walk, "cat", name, tensors=every, dim=op.options["Axis"] % rank)
     dim = axis_first(op.options["Axis"], rank)
-    turned = next((v for v in acts if v.order is not None), None)
-    return walk.seen_as(turned, lower(walk.low, Call("cat", name, True, {"tensors": values, "dim": dim})))
+    return walk.made("cat", name, tensors=values, dim=dim)
 
 
 def _flattened(walk: Walker, op: Operator, name: str, maps: list[Act]) -> Any:

@@ -16,7 +16,6 @@ from microtrain.convert.nearest import ONE_INPUT, unsupported
 from microtrain.convert.ops.aten.squares import Piece, is_square, squared
 from microtrain.convert.raw import Raw
 
-from ..aten.rules import lower
 from ..returned import returned
 from . import layers, parts, shapes, tokens
 from .batches import woven
@@ -183,7 +182,6 @@ class _Walk(Walker):
                     "supported; the nearest that is: that activation as an operator of its own behind it"
                 )
             word, args = FUSED[fused]
-            call = Call(word, f"{name}.{word}", True, {"self": value, **args})
-            value = self.seen_as(value, lower(self.low, call))
+            value = self.made(word, f"{name}.{word}", self=value, **args)
             self.give(value, stored)
         return value

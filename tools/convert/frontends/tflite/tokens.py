@@ -85,8 +85,7 @@ def together(walk: Walker, op: Operator, word: str, name: str, **places: int) ->
     """What a call makes of several inputs of an operator, place by place. places: by the call's arguments"""
     values = {key: walk.value(op.inputs[place]) for key, place in places.items()}
     if as_they_are(walk, list(values.values())):
-        turned_ones = (v for v in values.values() if isinstance(v, Act) and v.order is not None)
-        return walk.seen_as(next(turned_ones, None), lower(walk.low, Call(word, name, True, values)))
+        return walk.made(word, name, **values)
     return in_order(walk, word, name, **{key: seen(walk, op, name, place) for key, place in places.items()})
 
 

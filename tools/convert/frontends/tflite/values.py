@@ -81,12 +81,16 @@ class Walker:
 
     def call(self, word: str, op: Operator, name: str, **args: Any) -> Any:
         """The value of an aten op on the operator's first input."""
-        x = self.value(op.inputs[0])
-        return self.seen_as(x, lower(self.low, Call(word, name, True, {"self": x, **args})))
+        return self.made(word, name, self=self.value(op.inputs[0]), **args)
 
-    def seen_as(self, x: Any, made: Any) -> Any:
-        """What a rule made of a view that was turned: what is plain to the rule need not lie so in memory."""
-        if not isinstance(x, Act) or not isinstance(made, Act) or x.order is None or made.order is not None:
+    def made(self, word: str, name: str, /, **args: Any) -> Any:
+        """What an aten op makes of values, as the file has it.
+
+        Of a view that was turned: what is plain to a rule need not lie so in memory.
+        """
+        call = Call(word, name, True, args)
+        made = lower(self.low, call)
+        if not isinstance(made, Act) or made.order is not None or all(x.order is None for x in call.acts):
             return made
         if made.pad or made.half or self.low.is_stand_in(made):
             return made
