@@ -10,9 +10,10 @@ import drawn_layers
 import drawn_moves
 import numpy as np
 import pytest
+from drawing import TIMES
 from drawn_int8 import Integers, fits, ranges
 from drawn_tflite import Drawn, Piece, UnfitError, draw
-from test_drawn_tflite import TIMES, check_sentence
+from test_drawn_tflite import check_sentence
 
 from lab.attack.tflite_files import Writer
 from lab.tasks.logits import int8_graph, interpreted, logits

@@ -5,7 +5,6 @@ MICROTRAIN_DRAWN=n in the environment: n times as many files of each kind.
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from collections import Counter
@@ -16,6 +15,7 @@ import drawn_moves
 import drawn_norms
 import numpy as np
 import pytest
+from drawing import TIMES
 from drawn_tflite import Drawn, Piece, UnfitError, draw
 from interpreted import interpreted, sample_shape
 
@@ -25,7 +25,6 @@ from microtrain.convert.ir import ConvertError
 
 PIECES: dict[str, Piece] = {**drawn_layers.PIECES, **drawn_moves.PIECES, **drawn_norms.PIECES}
 OTHERS = list(PIECES.values())
-TIMES = int(os.environ.get("MICROTRAIN_DRAWN", "1"))
 FILES = 50 * TIMES  # of each kind that say something
 CLOSE = 5e-5  # of the largest logit
 STEPS = {"FLOOR", "CEIL", "ROUND", "SIGN", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"}

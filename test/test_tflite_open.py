@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawing import TIMES
 from drawn_tflite import Drawn
 from interpreted import interpreted
 from test_drawn_int8 import drawn
-from test_drawn_tflite import PIECES, TIMES, alike, files
+from test_drawn_tflite import PIECES, alike, files
 
 from lab.attack.tflite_files import Writer
 from microtrain.convert.execute.batched import run_float
