@@ -70,7 +70,7 @@ def saved(
 def reference(path: Path, x: np.ndarray) -> np.ndarray:
     """What ONNX's own evaluator makes of a batch, sample by sample."""
     run = ReferenceEvaluator(str(path))
-    outputs: list[Any] = [run.run(None, {"x": each[None].astype(np.float32)}) for each in x]
+    outputs: list[Any] = [run.run(None, {run.input_names[0]: each[None].astype(np.float32)}) for each in x]
     return np.concatenate([made[0] for made in outputs])
 
 

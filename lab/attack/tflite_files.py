@@ -199,13 +199,17 @@ class Writer:
 
 @dataclass
 class Int8:
-    """An int8 network, op by op, with random weights; `x` is the tensor that was made last, NHWC."""
+    """An int8 network, op by op, with random weights; `x` is the tensor that was made last, NHWC.
+
+    still  of the channels of the layers that follow so many, the first ones, have weights 0 and biases below
+    """
 
     w: Writer
     x: int
     shape: tuple[int, ...]
     rng: np.random.Generator
     scale: float
+    still: int = 0
 
     @classmethod
     def input(cls, shape: Sequence[int], seed: int = 0, scale: float = 0.05, zero: int = 3) -> Int8:
@@ -230,6 +234,8 @@ class Int8:
         if kind == "FULLY_CONNECTED":
             scales = scales[:1]
         b = self.rng.integers(-2000, 2000, channels)
+        np.moveaxis(values, axis, 0)[: self.still] = 0
+        b[: self.still] = -1
         constants = (
             self.w.tensor("w", weight, data=values, scale=tuple(scales), zero=[0] * len(scales), axis=axis),
             self.w.tensor("b", (channels,), "int32", b, tuple(scales * self.scale), [0] * len(scales)),

@@ -151,6 +151,26 @@ MIRRORED = "iohw"  # of a transposed convolution's weights
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """Channels of a layer of the model that the device does not have, by their numbers there, ascending."""
+
+    outputs: tuple[Count, ...]
+    inputs: tuple[Count, ...]
+
+    def beside(self, more: LeftOut) -> LeftOut:
+        """Both; of one side no two say something."""
+        return LeftOut(self.outputs + more.outputs, self.inputs + more.inputs)
+
+
+NOTHING_LEFT_OUT = LeftOut((), ())
+
+
+def kept(count: int, gone: Collection[int]) -> tuple[int, ...]:
+    """Numbers in the model of the `count` channels that the device has of a layer, where others are gone."""
+    return tuple(sorted(set(range(count + len(gone))) - set(gone)))
+
+
+@dataclass(frozen=True)
 class Source:
     """Names in the model's state dict that a layer was made from, None where it has none.
 
@@ -160,6 +180,8 @@ class Source:
              [c_in, c_out / groups, kh, kw] with the last tap first (base/mirrored.py); None: CHW
     rows     (h, w, c) of the map that the outputs become, where the layer's rows are in the order of its
              pixels and those of the file in that of its channels (base/rows.py)
+    left_out  channels that never change; None: the device has all. All else that is said of a trained tensor
+              is of the device's: its shape, numbers of channels, scales
     """
 
     weight: str
@@ -168,6 +190,7 @@ class Source:
     eps: float | None = None
     columns: Annotated[str, OneOf((HWC, TURNED, MIRRORED))] | None = field(default=None, metadata=OPTIONAL)
     rows: tuple[Count, Count, Count] | None = field(default=None, metadata=OPTIONAL)
+    left_out: LeftOut | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from .frontends.found import UnsupportedError
 from .frontends.module import LoadedModel
 from .imprinting import compile_imprinting
 from .ir import SIDE_MOST, Graph, Layer, Tensor, Weights
-from .loading import model_name
+from .loading import known, model_name
 from .memory.imprint import Request
 from .outside import place_outside
 from .pipeline import ALL_PASSES, Compiled, Passes, Room
@@ -102,18 +102,18 @@ def check(model: Path, asked: Asked) -> Checked:
         found = [*error.sentences, *obstacles.from_weights(error.weights, limits, asked.classes)]
         seconds = time.monotonic() - start
         return Checked(model_name(model), board, tuple(found), error.weights.bytes, seconds, limits=limits)
-    graph, scheme = loaded.graph, asked.scheme or Scheme("head-only")
+    graph, scheme = known(loaded), asked.scheme or Scheme("head-only")
     weights = weights_of(graph)
     found, classes = _by_weights(graph, weights, asked)
     h, w, c = graph.tensors[graph.input.tensor].shape
     if h > SIDE_MOST:  # no kernel counts so far, so nothing can be planned
         seconds = time.monotonic() - start
         return Checked(graph.name, board, tuple(found), weights.bytes, seconds, (c, h, w), limits=limits)
-    known = bool(obstacles.too_heavy(weights, limits, asked.compress))  # then all flash is, with them
+    heavy = bool(obstacles.too_heavy(weights, limits, asked.compress))  # then what flash holds is said
     compiled = planned(
-        loaded, scheme, classes, limits, asked.passes, asked.imprint, hollow=known, compress=asked.compress
+        loaded, scheme, classes, limits, asked.passes, asked.imprint, hollow=heavy, compress=asked.compress
     )
-    found += obstacles.sram(compiled, limits) if known else obstacles.of(compiled, limits)
+    found += obstacles.sram(compiled, limits) if heavy else obstacles.of(compiled, limits)
     kinds = flash_of(compiled.graph)
     return Checked(
         graph.name,
@@ -159,8 +159,8 @@ def planned(
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of ranges, which say nothing here
-        graph: Graph = loaded.graph
-        if loaded.kind != "checkpoint":
+        graph = known(loaded)
+        if graph is loaded.graph and loaded.kind != "checkpoint":
             ranges = dict.fromkeys(graph.tensors, (-6.0, 6.0))
             graph = quantize(graph, ranges, no_values if hollow else None)
         if compress:

@@ -25,7 +25,7 @@ from .frontends.endings import LONGER
 from .frontends.module import LoadedModel
 from .imprinting import compile_imprinting
 from .ir import Graph
-from .loading import load, quantized_with_report
+from .loading import known, load, quantized_with_report
 from .memory import replay
 from .memory.imprint import Request, features_of
 from .ops import hop
@@ -55,7 +55,7 @@ def run(model: Path, wanted: Wanted) -> bool:
     target = target_of(wanted)
     loaded = rounded(loaded_as(model, wanted), wanted)
     classes = classes_of(loaded.graph, wanted)
-    too_large = obstacles.before_calibration(loaded.graph, target.limits, classes, compresses(wanted))
+    too_large = obstacles.before_calibration(known(loaded), target.limits, classes, compresses(wanted))
     obstacles.refuse(f"{loaded.graph.name} does not fit", too_large)
     choices = choices_of(loaded, wanted)
     compared = wanted.compared or wanted.labelled is not None

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from microtrain.base.errors import Error
-from microtrain.base.plan import FLOAT
+from microtrain.base.plan import FLOAT, LeftOut
 from microtrain.base.sound import LogMel
 from microtrain.base.units import Units
 from microtrain.samples.kind import told
@@ -139,6 +139,7 @@ class Source:
              [inputs, outputs], "iohw" where it is a transposed convolution's (base/mirrored.py); None: CHW
     rows     (h, w, c) of the map that the outputs become, where the layer's rows are in the order of its
              pixels and those of the file in that of its channels (base/rows.py)
+    left_out  channels that never change (passes/constant_channels.py)
     """
 
     weight: str
@@ -147,6 +148,7 @@ class Source:
     eps: float | None = None
     columns: str | None = None
     rows: Shape | None = None
+    left_out: LeftOut | None = None
 
 
 ONCE, MEAN = "once", "mean"
@@ -192,6 +194,7 @@ class Layer:
     sums          of a TFLite file: ONCE or MEAN, where its reference kernels do not round as those of a
                   convolution (conv_constants.fine)
     codes         of one that is a factor or a term alone, of an int8 TFLite file: the constant as it is there
+    folded        int32 [c_out]: of the bias, what inputs that are left out add to the sums; None: nothing
     """
 
     weight: np.ndarray
@@ -207,6 +210,7 @@ class Layer:
     shares: str = ""
     sums: str = ""
     codes: Codes | None = None
+    folded: np.ndarray | None = None
 
     @property
     def depthwise(self) -> bool:

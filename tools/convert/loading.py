@@ -18,6 +18,7 @@ from .frontends.module import LoadedModel, load_model
 from .ir import ConvertError, Graph
 from .names import safe_name
 from .normalisation import MeanAndStd, Normalisation, Origin, of_range, of_ranges
+from .passes.constant_channels import left_out, without_constants
 from .quantize.calibrate import number_range
 from .quantize.fidelity_report import draw, print_report
 from .quantize.input_fit import advice
@@ -110,8 +111,35 @@ def quantized_with_report(
 ) -> tuple[Graph, dict[str, str]]:
     """The int8 graph; with `compared` its quantization report is printed, and returned as files.
 
+    Channels that never change are left out of it, but of a published checkpoint, whose schemes and learned
+    bits are of all.
     images  of calibration, where they have been read already
     """
+    graph, files = _quantized(loaded, choices, compared, labelled, images)
+    if loaded.kind == "checkpoint":
+        return graph, files
+    made = without_constants(graph)
+    if gone := left_out(graph, made):
+        say(f"left out    {sum(gone.values()):,} channels of {len(gone)} layers, which no input changes")
+    return made, files
+
+
+def known(loaded: LoadedModel) -> Graph:
+    """What is known of a network before calibration: the int8 graph of a quantized file, or the float one."""
+    if loaded.kind == "checkpoint" or not knows_ranges(loaded.graph):
+        return loaded.graph
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they come when it is converted
+        return without_constants(quantize_model(loaded.graph, np.empty(0), Choices()))
+
+
+def _quantized(
+    loaded: LoadedModel,
+    choices: Choices,
+    compared: bool,
+    labelled: Path | None,
+    images: np.ndarray | None,
+) -> tuple[Graph, dict[str, str]]:
     if loaded.kind == "checkpoint":
         if choices != Choices() or compared:
             raise ConvertError(

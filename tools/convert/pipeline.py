@@ -1,6 +1,6 @@
 """The compiler, from the quantized graph to its memory plan.
 
-frontend > quantize > autodiff > prune > recompute > fuse > schedule > plan > strips > emit
+frontend > quantize > narrow > autodiff > prune > recompute > fuse > schedule > plan > strips > emit
 """
 
 from __future__ import annotations

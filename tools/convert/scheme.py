@@ -15,6 +15,7 @@ import yaml
 from microtrain.base import plan
 from microtrain.base.archive import reason
 from microtrain.base.errors import short
+from microtrain.base.plan import NOTHING_LEFT_OUT, kept
 
 from . import lite
 from .defaults import RATE
@@ -352,12 +353,7 @@ def _layer_name(key: str | int, names: list[str], graph: Graph, scheme: Scheme) 
 def _select(layer: Layer, name: str, entry: float | tuple[int, ...], scheme: Scheme) -> tuple[int, ...]:
     """The trained channels of a layer, sorted."""
     if isinstance(entry, tuple):
-        if entry[-1] >= layer.columns:
-            raise ConvertError(
-                f"scheme {scheme.name}: channel {entry[-1]} of {name} does not exist; "
-                f"it has channels 0 to {layer.columns - 1}"
-            )
-        return entry
+        return _named(layer, name, entry, scheme)
     count = int(layer.columns * entry + 0.5) or int(layer.columns == 1)
     if count == 0:
         raise ConvertError(
@@ -368,6 +364,25 @@ def _select(layer: Layer, name: str, entry: float | tuple[int, ...], scheme: Sch
         return tuple(range(count))
     order = np.argsort(-column_norms(layer), kind="stable")
     return tuple(sorted(int(c) for c in order[:count]))
+
+
+def _named(layer: Layer, name: str, numbers: tuple[int, ...], scheme: Scheme) -> tuple[int, ...]:
+    """The channels of these numbers in the model, those that are left out aside."""
+    gone = layer.source.left_out or NOTHING_LEFT_OUT
+    missing = gone.outputs if layer.depthwise else gone.inputs
+    known = layer.columns + len(missing)
+    if numbers[-1] >= known:
+        raise ConvertError(
+            f"scheme {scheme.name}: channel {numbers[-1]} of {name} does not exist; "
+            f"it has channels 0 to {known - 1}"
+        )
+    chosen = set(numbers) - set(missing)
+    if not chosen:
+        raise ConvertError(
+            f"scheme {scheme.name}: no input changes the channels that it trains of {name}, so they are left "
+            "out: choose others"
+        )
+    return tuple(place for place, number in enumerate(kept(layer.columns, missing)) if number in chosen)
 
 
 def column_norms(layer: Layer) -> np.ndarray:

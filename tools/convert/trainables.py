@@ -148,8 +148,10 @@ def _tensors(graph: Graph, name: str, layer: Layer) -> list[tuple[str, str, np.n
 
 
 def _base(graph: Graph, name: str, layer: Layer) -> np.ndarray:
+    """Real biases before training, as the model has them."""
     assert layer.weight_scale is not None
-    return np.asarray(layer.bias * layer.weight_scale * input_scale(graph, name))
+    own = layer.bias if layer.folded is None else layer.bias - layer.folded
+    return np.asarray(own * layer.weight_scale * input_scale(graph, name))
 
 
 def input_scale(graph: Graph, layer: str) -> float:

@@ -23,9 +23,9 @@ from microtrain.base.rows import by_channels, by_pixels
 
 from .errors import DeviceError
 from .weights import Arrays
+from .whole import DEPTHWISE_RANK, whole
 
 State = dict[str, np.ndarray]  # by their names in the model
-DEPTHWISE_RANK = 3  # of trained weights [channels, kh, kw]
 FRACTION_BITS = {"s8": 8, "u4": 4}
 
 
@@ -49,6 +49,7 @@ def merge(plan: Plan, arrays: Arrays, state: State) -> tuple[State, list[str]]:
     """
     merged: State = {}
     notes: list[str] = []
+    plan, arrays = whole(plan, arrays)
     lengths = _lengths_of(plan, state)
     state = state | {v: weight_norm.weight(state[v], g) for v, (_, g) in lengths.items()}
     ways = {t.source.weight: way for t in plan.trainables.tensors if (way := _straightened(t, state))}

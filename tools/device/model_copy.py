@@ -20,6 +20,7 @@ from microtrain.convert.frontends.tflite.trained import trained_tflite
 from .errors import DeviceError
 from .merging import State, bias_name, merge
 from .weights import Arrays
+from .whole import whole
 
 Head = tuple[str, str] | None
 Reader = Callable[[Path, tuple[int, ...]], Homes]  # of a file with an input (c, h, w)
@@ -98,7 +99,7 @@ def save_copy(kind: str, plan: Plan, arrays: Arrays, model: Path, out: Path) -> 
         DeviceError, lambda why: f"{model.name} cannot be read ({why}): give the --model that was converted."
     ):
         homes = read(model, (c, h, w))
-        found, known = as_in_file(plan, arrays, homes)
+        found, known = as_in_file(*whole(plan, arrays), homes)
         trained, notes = merge(found, known, {name: home.value for name, home in homes.items()})
         data = write(model, homes, trained, head_of(plan))
     with replacing(out) as part:

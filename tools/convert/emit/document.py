@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
 
 import numpy as np
 
@@ -102,7 +101,7 @@ def _trained(item: Trainable) -> Trained:
         channels=item.channels,
         scale=_floats(item.scale),
         base=_floats(item.base),
-        source=Source(**asdict(item.source)),
+        source=Source(**vars(item.source)),
         dead=item.dead,
     )
 

@@ -253,8 +253,14 @@ def int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
     total, m = sums(graph, node, env[node.inputs[0]]), multipliers(graph, node)
     zero = graph.tensors[node.outputs[0]].zero
     if graph.requantize != FLOAT:
-        return sat8(reference.stored(total, m, zero, *_ways(graph, node)))
+        return sat8(unclamped(graph, node, total))
     return requantized(total.astype(np.float32) * m, zero)
+
+
+def unclamped(graph: Graph, node: Node, total: np.ndarray) -> np.ndarray:
+    """What sums of a convolution, int64 [.., c_out], would be stored as if int8 had no ends."""
+    zero = graph.tensors[node.outputs[0]].zero
+    return reference.stored(total, multipliers(graph, node), zero, *_ways(graph, node))
 
 
 def sums(graph: Graph, node: Node, stored: np.ndarray) -> np.ndarray:
