@@ -15,7 +15,7 @@ from torch.nn import functional as F  # noqa: N812
 from microtrain.base.plan import PROTOTYPES
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph, Node, Tensor
-from microtrain.convert.ops import mul_add, position, prototypes, reconstruct
+from microtrain.convert.ops import mul_add, position, programs, prototypes, reconstruct
 from microtrain.convert.ops.aten.pool import DOWN
 from microtrain.convert.ops.curves import NUMBERS
 from microtrain.convert.ops.functions import (
@@ -26,6 +26,7 @@ from microtrain.convert.ops.functions import (
     EXPONENTIAL,
     LOGARITHM,
     POWER,
+    PROGRAM,
 )
 from microtrain.convert.ops.scale import MULTIPLY, PIXELS, SCALE
 
@@ -37,20 +38,46 @@ CURVES: dict[float, Callable[..., torch.Tensor]] = {
     NUMBERS["log_sigmoid"]: F.logsigmoid,
     NUMBERS["softsign"]: F.softsign,
     NUMBERS["erf"]: torch.erf,
+    NUMBERS["sin"]: torch.sin,
+    NUMBERS["sign"]: torch.sign,
+    NUMBERS["gt"]: lambda x, other: (x > other).double(),
 }
 WRITTEN: dict[str, Callable[..., torch.Tensor]] = {  # those that have no name of one word in PyTorch
     ABSOLUTE: torch.abs,
     EXPONENTIAL: torch.exp,
     LOGARITHM: lambda x, shift, gain: gain * torch.log((x + shift).clamp(min=1e-30)),
-    CURVE: lambda x, number, *given: CURVES[number](x, *given),
-    POWER: lambda x, exponent, gain: (gain * (x if exponent == 2 else x.clamp(min=0))) ** exponent,
+    CURVE: lambda x, number, *given: (of_program if number == PROGRAM else CURVES[number])(x, *given),
+    POWER: lambda x, exponent, gain: (gain * (x if exponent in (2, 3) else x.clamp(min=0))) ** exponent,
 }
+
+
+def of_program(x: torch.Tensor, *program: float) -> torch.Tensor:
+    """What ops/programs.py says, step by step."""
+    stack, rest = list[torch.Tensor](), list(program)
+    while rest:
+        word = rest.pop(0)
+        if word == programs.NUMBER:
+            stack.append(x)
+        elif word == programs.LINE:
+            stack.append(stack.pop() * rest.pop(0) + rest.pop(0))
+        elif word == programs.SUM:
+            b, a, times = stack.pop(), stack.pop(), rest.pop(0)
+            stack.append(rest.pop(0) * (a + times * b))
+        elif word == programs.PRODUCT:
+            stack.append(stack.pop() * stack.pop())
+        else:
+            op, count = list(ACTIVATIONS)[int(rest.pop(0))], int(rest.pop(0))
+            stack.append(activation(op, stack.pop(), tuple(rest[:count])))
+            del rest[:count]
+    (result,) = stack
+    return result
 
 
 def activation(op: str, x: torch.Tensor, factors: tuple[float, ...]) -> torch.Tensor:
     """PyTorch's own activation of that name."""
-    if op == CLIP:
-        return torch.clamp(x, *factors)
+    if op == CLIP:  # as relu and relu6, and unlike clamp, it passes nothing on at its limits
+        least, most = factors
+        return F.hardtanh(x, least, most)
     if op in WRITTEN:
         return WRITTEN[op](x, *factors)
     if op == "gelu":

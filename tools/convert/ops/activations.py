@@ -38,6 +38,7 @@ from .functions import (
     LOGARITHM,
     POWER,
     Activation,
+    has_pole,
 )
 from .outputs import Output, by_range
 from .stage import ElementStage
@@ -92,8 +93,9 @@ def stored(graph: Graph, node: Node) -> tuple[np.ndarray, np.ndarray]:
 
 def _slope(activation: Activation, real: np.ndarray, step: float, factors: tuple[float, ...]) -> np.ndarray:
     """dy/dx of real numbers that lie a step apart."""
-    if activation.slope is not None:
-        return activation.slope(real, *factors)
+    found = activation.slope(real, *factors) if activation.slope else None
+    if found is not None:
+        return found
     before, behind = (activation.value(real + off, *factors) for off in (-step / 2, step / 2))
     return np.asarray((behind - before) / step)
 
@@ -203,7 +205,7 @@ def _output(out: Output) -> Tensor:
     made = by_range(out)
     low, high = out.ranges.get(out.tensor.name, (1.0, 1.0))
     least, most = sorted((abs(low), abs(high)))
-    if out.node.op == POWER and out.node.factors[0] < 0 and (low * high <= 0 or most > MOST_SPAN * least):
+    if has_pole(out.node) and (low * high <= 0 or most > MOST_SPAN * least):
         raise ConvertError(
             f"{out.node.name} divides by numbers that come too near to 0 (its results lie between {low:.3g} "
             f"and {high:.3g}; int8 has 255 steps): add to the divisor what it mostly is, or use a layer norm"

@@ -70,6 +70,10 @@ def node_of(name: str, inputs: tuple[str, str], y: str) -> Node:
     return Node("add", name, inputs, (y,))
 
 
+def is_sum(node: Node) -> bool:
+    return node.op == "add"
+
+
 def times(node: Node) -> float:
     """What the second map is multiplied with."""
     return node.factors[0] if node.factors else 1.0

@@ -14,16 +14,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from microtrain.convert.aten_call import Call
+from microtrain.convert.ir import Node
 from microtrain.convert.lowering import NO_LIMIT
 from microtrain.convert.reference import tflite
 
-from . import curves
+from . import curves, programs
 from .calls import one_number
+from .programs import Program
 
 CLIP = "clamp_between"  # by two limits, either of which may be open
 SIGMOID, SILU, LEAKY = "sigmoid", "silu", "leaky_relu"
 POWER, LOGARITHM, EXPONENTIAL, ABSOLUTE = "power_of", "log_of", "exp_of", "abs_of"
-CURVE = "curve_of"  # whichever of CURVES its first factor says
+CURVE = "curve_of"  # whichever of CURVES its first factor says, or a program
+PROGRAM = -1.0  # that factor in front of a program
+HIGHEST = {"relu": NO_LIMIT, "relu6": 6.0}  # of what they let through
 WIDE = (POWER, EXPONENTIAL)  # a few numbers are much larger than their mean
 TINY = 1e-30  # in the place of what has no logarithm
 MOST_POWER = 3.0  # 8 bits of a cube hold two and a half of the number
@@ -38,8 +42,8 @@ STEEPEST = 32767 / 2.0**14  # of activations that are trained behind
 class Activation:
     """What tells one activation from the others.
 
-    value, slope  the function and its derivative, of float64 values and the node's factors; None: the mean
-                  over a step of what is stored
+    value, slope  the function and its derivative, of float64 values and the node's factors; in the place of
+                  either, None: the mean over a step of what is stored
     arguments     names of the call's arguments by position
     factors       the node's factors, from the call
     as_tflite     what TensorFlow Lite's reference kernel makes of int8 values, or None, where it is the
@@ -48,7 +52,7 @@ class Activation:
 
     name: str
     value: Callable[..., np.ndarray]
-    slope: Callable[..., np.ndarray] | None
+    slope: Callable[..., np.ndarray | None] | None
     arguments: str
     factors: Callable[[Call], tuple[float, ...]]
     as_tflite: Callable[..., np.ndarray | None] | None = None
@@ -173,6 +177,34 @@ def _log(x: np.ndarray, shift: float, gain: float) -> np.ndarray:
     return np.asarray(gain * np.log(np.maximum(x + shift, TINY)))
 
 
+def _curve(x: np.ndarray, number: float, *given: float) -> np.ndarray:
+    return _run(x, given)[0] if number == PROGRAM else curves.value(x, number, *given)
+
+
+def _curve_slope(x: np.ndarray, number: float, *given: float) -> np.ndarray | None:
+    return _run(x, given)[1] if number == PROGRAM else curves.slope(x, number, *given)
+
+
+def _run(x: np.ndarray, program: Program) -> programs.Dual:
+    slopes = {**{name: each.slope for name, each in ACTIVATIONS.items()}, POWER: _slope_of_power}
+    return programs.run(x, program, [(each.value, slopes[name]) for name, each in ACTIVATIONS.items()])
+
+
+def _slope_of_power(x: np.ndarray, exponent: float, gain: float) -> np.ndarray | None:
+    """Where it has a bound."""
+    if exponent < 1:
+        return None
+    base = gain * np.asarray(x)
+    return np.asarray(
+        exponent * gain * (base if exponent == int(exponent) else np.maximum(base, 0)) ** (exponent - 1)
+    )
+
+
+def has_pole(node: Node) -> bool:
+    """Whether a node divides by a number: what comes too near to 0 is said of it alone."""
+    return node.op == POWER and node.factors[0] < 0
+
+
 _ELU = (_elu_value, _elu_slope, "self alpha scale input_scale", _elu_factors)
 
 ACTIVATIONS = {
@@ -227,7 +259,7 @@ ACTIVATIONS = {
         Activation(EXPONENTIAL, np.exp, np.exp, "self", _no_factors),
         Activation(POWER, _power, None, "self exponent", _power_factors, tflite.square),
         Activation(LOGARITHM, _log, None, "self", _log_factors),
-        Activation(CURVE, curves.value, curves.slope, "self", curves.factors),
+        Activation(CURVE, _curve, _curve_slope, "self", curves.factors),
     )
 }
 OF_ONE = {name: each.value for name, each in ACTIVATIONS.items() if each.factors is _no_factors}

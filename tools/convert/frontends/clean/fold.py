@@ -14,7 +14,7 @@ import numpy as np
 
 from microtrain.convert.aten_call import LayerError
 from microtrain.convert.ir import WINDOW_MOST, ConvertError, Graph, Layer, Node, Source, Tensor, Window
-from microtrain.convert.lowering import NO_LIMIT, NORM, STAND_IN
+from microtrain.convert.lowering import NORM, STAND_IN
 from microtrain.convert.names import LONGEST, identifier, safe_name
 from microtrain.convert.ops import TABLE, ForwardOp, add, conv, functions, head, position
 from microtrain.convert.ops.aten import recurrent
@@ -27,12 +27,12 @@ from ..found import together
 from . import coded_norms
 from .averages import average_powers, rescale
 from .ended import end_rows
+from .one_table import one_table
 from .ordered import as_returned, order_vectors
 from .root_means import root_means
 from .shared import MOST_NAMED, mark_shared
 
 TAKES_RELU = (Folds.NORM_AND_RELU, Folds.RELU)
-HIGHEST = {"relu": NO_LIMIT, "relu6": 6.0}
 
 
 def folds(node: Node) -> Folds:
@@ -66,6 +66,7 @@ def clean(raw: Raw) -> Graph:
         fuse_activations,
         rescale,
         average_powers,
+        one_table,
         check_end,
     )
     for each in passes:
@@ -260,13 +261,13 @@ def _fuse(graph: Graph, node: Node) -> Graph:
 
 def _by_table(graph: Graph, node: Node) -> Graph:
     """The graph with an activation as an op of its own."""
-    clip = replace(node, op=functions.CLIP, factors=(0.0, HIGHEST[node.op]))
+    clip = replace(node, op=functions.CLIP, factors=(0.0, functions.HIGHEST[node.op]))
     return graph.replace(nodes=tuple(clip if n is node else n for n in graph.nodes))
 
 
 def _saturates(act: str, scale: float, zero: int) -> bool:
     """Whether int8 of such a scale and zero saturates where the activation does."""
-    return zero == -128 and scale * (127 - zero) <= HIGHEST[act] + 0.5 * scale
+    return zero == -128 and scale * (127 - zero) <= functions.HIGHEST[act] + 0.5 * scale
 
 
 def check_hidden(nodes: Sequence[Node]) -> None:
