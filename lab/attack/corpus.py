@@ -176,7 +176,10 @@ def seeds(folder: Path, elf: Path | None) -> dict[str, list[Path]]:
         exported(folder / "parts.pt", Parts()),
     ]
     flat = [as_onnx(folder / "net.onnx", Tiny()), as_onnx(folder / "parts.onnx", Parts()), *as_tflite(folder)]
-    flat += [make().file(folder, make.__name__) for make in LOOPS]
+    flat += [
+        as_onnx(folder / "older.onnx", Tiny(), 11),
+        *(make().file(folder, make.__name__) for make in LOOPS),
+    ]
     state = folder / "state.pt"
     torch.save(Tiny().state_dict(), state)
     bomb = folder / "bomb.pt"
@@ -205,8 +208,8 @@ def traced(path: Path, net: nn.Module) -> Path:
     return path
 
 
-def as_onnx(path: Path, net: nn.Module) -> Path:
-    torch.onnx.export(net.eval(), (torch.zeros(1, 1, 8, 8),), str(path), opset_version=17, dynamo=False)
+def as_onnx(path: Path, net: nn.Module, opset: int = 17) -> Path:
+    torch.onnx.export(net.eval(), (torch.zeros(1, 1, 8, 8),), str(path), opset_version=opset, dynamo=False)
     return path
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from microtrain.base.archive import reason
 from microtrain.base.errors import one_line, short
 from microtrain.base.shapes import by
 from microtrain.convert.ir import ConvertError
@@ -23,6 +25,7 @@ MOST_BYTES = 1 << 28  # of a file, or of the weights beside it: a hundred times 
 MOST_NODES = 1 << 14
 MOST_ELEMENTS = 1 << 26  # of a constant
 OPSETS = range(13, 23)
+OLDER = range(7, 13)  # of files that the package onnx makes newer
 FLOAT, UINT8, INT8, INT32, INT64, TEXT, BOOL, HALF, DOUBLE, BFLOAT16 = 1, 2, 3, 6, 7, 8, 9, 10, 11, 16
 DTYPES = {
     FLOAT: "<f4",
@@ -91,25 +94,60 @@ def read_onnx_file(path: Path) -> OnnxGraph:
         raise ConvertError(
             f"{path.name} is larger than {MOST_BYTES >> 20} MB: no board could hold its weights"
         )
+    model = parsed(path)
+    read = _graph(path, model.graph)
+    return replace(
+        read,
+        inputs=tuple(name for name in read.inputs if name not in read.constants),
+        functions=frozenset((one_line(f.domain), one_line(f.name)) for f in model.functions),
+    )
+
+
+def parsed(path: Path) -> Any:
+    """The message of a file, onnx.ModelProto, of one of OPSETS. ConvertError as of read_onnx_file()."""
     onnx = _package(path.name)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(path.read_bytes())
     except Exception as error:  # protobuf's own classes
         raise ConvertError(f"{path.name} is no ONNX file, or is cut short; {HINT}") from error
-    graph = model.graph
-    if not model.opset_import or not graph.node:
+    if not model.opset_import or not model.graph.node:
         raise ConvertError(f"{path.name} is no ONNX file, or holds no graph; {HINT}")
-    _check_opset(path.name, model)
-    count = _nodes(graph)
+    version = _opset(model)
+    if version not in (*OLDER, *OPSETS):
+        raise _wrong_opset(path.name, version)
+    count = _nodes(model.graph)
     if count > MOST_NODES:
         raise ConvertError(f"{path.name} declares {count:,} nodes; {MOST_NODES:,} are the most")
-    read = _graph(path, graph)
-    return replace(
-        read,
-        inputs=tuple(name for name in read.inputs if name not in read.constants),
-        functions=frozenset((one_line(f.domain), one_line(f.name)) for f in model.functions),
+    return model if version in OPSETS else _newer(onnx, path.name, model)
+
+
+def _opset(model: Any) -> int:
+    return max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
+
+
+def _wrong_opset(name: str, version: int, why: str = "") -> ConvertError:
+    return ConvertError(
+        f"{name} is of opset {version}{why}; {OPSETS[0]} to {OPSETS[-1]} are supported: export it with "
+        "opset_version=20 (skl2onnx: target_opset=17)"
     )
+
+
+def _newer(onnx: Any, name: str, model: Any) -> Any:
+    """A model of the first of OPSETS, as onnx's own converter of versions makes it."""
+    from onnx import shape_inference, version_converter
+
+    version, apart = _opset(model), any(t.data_location == t.EXTERNAL for t in model.graph.initializer)
+    if apart:
+        raise _wrong_opset(name, version, " and has weights in a file beside it")
+    try:
+        known = shape_inference.infer_shapes(model)  # of results too, which the checker asks for
+        onnx.checker.check_model(known)  # what is broken could break the converter
+        made = version_converter.convert_version(known, OPSETS[0])
+    except Exception as error:  # of the package's C++, by many names
+        raise _wrong_opset(name, version, f", and cannot be made newer ({reason(error)})") from error
+    warnings.warn(f"{name} is of opset {version}; it is read as one of {OPSETS[0]}", stacklevel=2)
+    return made
 
 
 def _nodes(graph: Any) -> int:
@@ -147,16 +185,6 @@ def _package(name: str) -> Any:
             f"{name} is an ONNX model: to read it, pip install 'microtrain[onnx]' (the package onnx)"
         ) from error
     return onnx
-
-
-def _check_opset(name: str, model: Any) -> None:
-    versions = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
-    version = max(versions, default=0)
-    if version not in OPSETS:
-        raise ConvertError(
-            f"{name} is of opset {version}; {OPSETS[0]} to {OPSETS[-1]} are supported: export it with "
-            "opset_version=20 (skl2onnx: target_opset=17)"
-        )
 
 
 def _sizes(info: Any) -> tuple[int | None, ...]:
