@@ -19,6 +19,7 @@ from lab.attack.tflite_networks import Float, used_twice
 from microtrain.convert.aten_call import Call, Param
 from microtrain.convert.emit.code import generate
 from microtrain.convert.emit.document import flash_of
+from microtrain.convert.frontends.clean.shared import mark_shared
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.lowering import Lowering
@@ -200,3 +201,17 @@ def test_weights_that_lie_where_others_lay_are_not_theirs() -> None:
         low.layer(call, weight, weight.value.reshape(6, 1, 1, 6).copy(), None, (6, 1, 1, 6))
         del weight, values
     assert not any(layer.shares for layer in low.layers.values())
+
+
+def test_of_several_users_the_first_may_be_left_out(tmp_path: Path) -> None:
+    """As where one of several results is asked for, and conversion's own layers were made for another."""
+    with pytest.warns(UserWarning, match="used 2 times"):
+        graph = load_model(used_twice().file(tmp_path)).graph
+    name = next(name for name, layer in graph.layers.items() if layer.shares)
+    users = [name for name, layer in graph.layers.items() if layer.shares]
+    one = replace(graph.layers[name], shares="gone")
+    left = graph.replace(layers={**graph.layers, **dict.fromkeys(users, one)})
+    assert {mark_shared(left).layers[user].shares for user in users} == {users[0]}
+    alone = graph.replace(layers={**graph.layers, users[0]: replace(graph.layers[users[0]], shares="gone")})
+    alone = alone.replace(layers={k: v for k, v in alone.layers.items() if k not in users[1:]})
+    assert mark_shared(alone).layers[users[0]].shares == ""

@@ -239,6 +239,16 @@ def test_bad_files_are_sentences(tmp_path: Path) -> None:
     assert "svdf" in text and "supported" in text
 
 
+def test_weights_without_their_zeros_are_a_sentence(tmp_path: Path) -> None:
+    """As Optimize.EXPERIMENTAL_SPARSITY writes them, behind DENSIFY."""
+    net = Int8.input((6, 6, 2))
+    net.w.sparse = True
+    path = tmp_path / "sparse.tflite"
+    path.write_bytes(net.conv(5, (3, 3), 2, (3, 3), (0.03, -128)).linear(3, (0.05, 0)).file())
+    with pytest.raises(ConvertError, match=r"keeps .* without its zeros, which is not supported"):
+        load_model(path)
+
+
 def test_huge_declared_tensors_take_no_memory(tmp_path: Path) -> None:
     w = Writer()
     x = w.tensor("x", (1, 4), "float32")

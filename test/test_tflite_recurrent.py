@@ -218,3 +218,13 @@ def test_a_graph_that_nothing_runs_is_not_left_out_silently(tmp_path: Path) -> N
     other.graph([x := other.tensor("x", (1, 5), "float32")], [x])
     with pytest.raises(ConvertError, match="holds 2 graphs that stand alone, as of several signatures"):
         load_model(net.file(tmp_path))
+
+
+def test_a_network_that_was_made_to_stream_is_a_sentence(tmp_path: Path) -> None:
+    """As microWakeWord's: a graph beside it says what its states begin with."""
+    net = Float(6, 5)
+    net.w.op("VAR_HANDLE", (), (net.w.tensor("state", (), "int32"),))
+    other = net.w.beside()
+    other.graph([], [])
+    with pytest.raises(ConvertError, match=r"from one call to the next \(VAR_HANDLE\), as one"):
+        load_model(net.linear(3).file(tmp_path))

@@ -138,3 +138,24 @@ def test_a_pair_of_inputs_is_told_of_its_branch(suffix: str, tmp_path: Path) -> 
         torch.export.save(torch.export.export(Pair().eval(), example), path)
     with pytest.raises(ConvertError, match=r"takes 2 inputs.*; .* save the branch that both go through"):
         load_model(path)
+
+
+class MeansOfWindows(nn.Module):
+    """As mini-Xception ends (Arriaga et al. 2017)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.last = nn.Conv2d(3, 6, 3, 2, 1), nn.Conv2d(6, 4, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.last(torch.relu(self.down(x))).mean((2, 3)))
+
+
+def test_an_end_of_means_is_told_of_a_head(tmp_path: Path) -> None:
+    path = str(exported(MeansOfWindows(), tmp_path / "model.pt2", (3, 8, 8)))
+    done = CliRunner().invoke(main, [path, "--check"])
+    text = " ".join(done.output.split())
+    assert done.exit_code == 1 and "its logits are means of a map that a window makes" in text, text
+    assert "--until last --classes N makes such a layer, which reads the mean of last's map" in text, text
+    done = CliRunner().invoke(main, [path, "--check", "--until", "last", "--classes", "4"])
+    assert done.exit_code == 0, done.output

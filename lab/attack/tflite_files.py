@@ -23,6 +23,7 @@ class Writer:
     apart  as ai-edge-quantizer writes it: constants lie behind the flatbuffer, and what an operator is stands
            in the newer field alone
     keeps  whether the tensor that is being added is a state
+    sparse whether tensors that are added say which of their numbers are not 0
     """
 
     apart: bool = False
@@ -32,6 +33,7 @@ class Writer:
     operators: list[int] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
     keeps: bool = False
+    sparse: bool = False
     graphs: list[int] = field(default_factory=list)
 
     def tensor(
@@ -61,6 +63,9 @@ class Writer:
             tflite.QuantizationParametersAddZeroPoint(b, zeros)
             tflite.QuantizationParametersAddQuantizedDimension(b, axis)
             quantization = tflite.QuantizationParametersEnd(b)
+        if self.sparse:
+            tflite.SparsityParametersStart(b)
+            places = tflite.SparsityParametersEnd(b)
         text, sizes = b.CreateString(name), self._vector(np.array(shape, np.int32))
         said = self._vector(np.array(signature, np.int32)) if signature else None
         tflite.TensorStart(b)
@@ -74,6 +79,8 @@ class Writer:
             tflite.TensorAddShapeSignature(b, said)
         if self.keeps:
             tflite.TensorAddIsVariable(b, True)
+        if self.sparse:
+            tflite.TensorAddSparsity(b, places)
         self.tensors.append(tflite.TensorEnd(b))
         return len(self.tensors) - 1
 

@@ -26,6 +26,10 @@ OF_CUT = (
     ", and no {act} behind it, which lets no logit be negative: --until {layer} --classes N makes such a "
     "layer, which reads the mean of {layer}'s map"
 )
+OF_WINDOW = (
+    ": its logits are means of a map that a window makes. --until {layer} --classes N makes such a layer, "
+    "which reads the mean of {layer}'s map"
+)
 OF_EMBEDDING = "; what it makes may also be an embedding, by which --task open-set tells classes apart"
 Found = list[ConvertError]  # what is not supported: a pass adds to it and goes on without
 ENDINGS = (SOFTMAX, functions.SIGMOID, UNIT)  # at the end of a network: they are left out
@@ -97,19 +101,19 @@ def headless(graph: Graph) -> ConvertError:
     elif graph.tensors[graph.output].pixels > 1:
         what += OF_PIXELS
     elif (maker := cut_off(graph)) is not None:
-        what += OF_CUT.format(act=maker.act, layer=maker.layer)
+        what += (OF_WINDOW if maker.act == "none" else OF_CUT).format(act=maker.act, layer=maker.layer)
     if last is not None and graph.tensors[graph.output].pixels == 1:
         what += OF_EMBEDDING
     return ConvertError(f"{graph.name} {what}")
 
 
 def cut_off(graph: Graph) -> Node | None:
-    """The convolution whose map, behind an activation, the end is the mean of, as SqueezeNet's; else None."""
+    """The convolution whose map the end is the mean of, behind an activation, as SqueezeNet's, or of several
+    pixels each; else None."""
     last = graph.producer(graph.output)
     over_all = last is not None and (is_mean(graph, last) or _is_mean_of_file(graph, last))
     before = graph.producer(last.inputs[0]) if last is not None and over_all else None
-    cut = before is not None and before.op == conv.DENSE and before.act != "none"
-    return before if cut else None
+    return before if before is not None and before.op == conv.DENSE else None
 
 
 def _makers(graph: Graph, node: Node | None) -> list[str]:

@@ -1,7 +1,7 @@
 """Functions of one number that a model writes out, as one table.
 
-x * relu6(x + 3) / 6, x * sigmoid(1.702 x), x * tanh(softplus(x)), x / (1 + |x|): each is a few maps in a
-file, and depends on one stored number. As a table it rounds once, takes no map beside its input, and streams.
+x * relu6(x + 3) / 6, x / (1 + |x|), quick GELU and Mish by their formulas: each is a few maps in a file, and
+depends on one stored number. As a table it rounds once, takes no map beside its input, and streams.
 """
 
 from __future__ import annotations

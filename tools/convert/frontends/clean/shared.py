@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 from microtrain.convert.ir import Graph, Layer
@@ -16,8 +17,8 @@ def mark_shared(graph: Graph) -> Graph:
 
     Trained, they would differ on the device, and the file has one place for them.
     """
-    layers, first = dict(graph.layers), dict[str, str]()
-    for name, layer in graph.layers.items():
+    layers, first = _among(graph.layers), dict[str, str]()
+    for name, layer in layers.items():
         read = _constants(layer)
         known = next((first[c] for c in read if c in first), layer.shares)
         if known and known != name:
@@ -26,6 +27,17 @@ def mark_shared(graph: Graph) -> Graph:
         first |= {c: known or name for c in read if c not in first}
     _say(Counter(layer.shares for layer in layers.values() if layer.shares and not _is_conversions(layer)))
     return graph.replace(layers=layers)
+
+
+def _among(layers: Mapping[str, Layer]) -> dict[str, Layer]:
+    """The layers; where the first of some that share weights is left out, the next one is it."""
+    users = Counter(layer.shares for layer in layers.values() if layer.shares not in layers)
+    named, found = dict[str, str](), dict(layers)
+    for name, layer in layers.items():
+        if layer.shares and layer.shares not in layers:
+            first = named.setdefault(layer.shares, name)
+            found[name] = replace(layer, shares=first if users[layer.shares] > 1 else "")
+    return found
 
 
 def _is_conversions(layer: Layer) -> bool:

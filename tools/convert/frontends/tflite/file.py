@@ -27,6 +27,7 @@ MOST_INPUTS = 64
 MOST_ELEMENTS = 1 << 28  # of a tensor
 DTYPES = {0: "<f4", 1: "<f2", 2: "<i4", 3: "u1", 4: "<i8", 6: "?", 7: "<i2", 9: "i1"}
 OF_ONE = "a batch of one is keras.Input(shape, batch_size=1)"
+STATE = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
 HINT = "convert it again with the TFLite converter, or take another copy of it"
 
 
@@ -104,6 +105,11 @@ def read_flatbuffer(path: Path) -> Flatbuffer:
     run = {
         op.options[part] for graph in graphs for op in graph.operators for part in LOOPS if part in op.options
     }
+    if kept := next((op.kind for op in graphs[0].operators if op.kind in STATE), None):
+        raise ConvertError(
+            f"{path.name} keeps what it has seen from one call to the next ({kept}), as one that was made "
+            "to stream: convert the one that it was made of, which takes a whole window; --hop streams it"
+        )
     if alone := set(range(1, count)) - run:
         raise ConvertError(
             f"{path.name} holds {len(alone) + 1} graphs that stand alone, as of several signatures; one is "
@@ -190,6 +196,11 @@ def _tensor(name: str, data: bytes, model: Any, tensor: Any) -> Stored:
     signature = [int(tensor.ShapeSignature(i)) for i in range(min(tensor.ShapeSignatureLength(), 8))]
     if any(d < 0 for d in shape) or math.prod(shape) > MOST_ELEMENTS:
         raise ConvertError(f"{name}: {label} is declared as {'x'.join(map(str, shape))}, more than fits")
+    if tensor.Sparsity() is not None:
+        raise ConvertError(
+            f"{name} keeps {label} without its zeros, which is not supported: convert the model without "
+            "Optimize.EXPERIMENTAL_SPARSITY, and all weights are there"
+        )
     dtype = DTYPES.get(tensor.Type(), "")
     return Stored(
         label,
