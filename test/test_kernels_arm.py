@@ -365,6 +365,26 @@ def test_outputs_may_take_the_place_of_inputs(twin: Twin, side: int, mask: bool,
         kernel_cases.same_mask(bits, want_bits)
 
 
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("channels", [4, 7])
+def test_a_depthwise_layer_of_pixels_takes_the_place_of_any_map(
+    twin: Twin, channels: int, mask: bool
+) -> None:
+    """Of many tiles too, as each pixel is read before it is written; with a stride there is another order."""
+    rng = np.random.default_rng(channels)
+    shape = (37, 41, channels)
+    p = Conv(shape, shape, Window(1, 1), -7, 5, rng.uniform(1e-3, 1e-2, channels).astype(np.float32), 4)
+    assert twin.in_place("dwconv2d", p)
+    x, w = kernel_cases.draw_s8(rng, shape), rng.integers(-127, 128, (channels, 1, 1), dtype=np.int8)
+    b = rng.integers(-9999, 9999, channels, dtype=np.int32)
+    y, bits = twin.forward("dwconv2d", p, x, w, b, kernel_cases.Split((), channels), mask, in_place=True)
+    want, want_bits = reference.dwconv2d_fwd(p, x, w, b)
+    np.testing.assert_array_equal(y, want)
+    kernel_cases.same_mask(bits, want_bits)
+    halved = Conv(shape, (19, 21, channels), Window(1, 1, 2, 2), -7, 5, p.m, 4)
+    assert not twin.in_place("dwconv2d", halved)
+
+
 def test_outputs_may_not_take_the_place_of_what_is_read_again(twin: Twin) -> None:
     """Of 25 pixels the last four begin with three that were read; fewer outputs leave them alone."""
     for c_out, free in ((24, False), (16, True), (25, False)):

@@ -109,7 +109,8 @@ void conv2d_bwd_w_s8(const struct conv2d *p, const struct error_s8 *ey, const st
 uint32_t conv2d_bwd_w_scratch(const struct conv2d *p, uint16_t c_trained);
 
 /* Depthwise twins. channels[i] is the channel that trained row i belongs to (NULL: i). Channels do not meet, so where a
- * group of them is read whole before it is written (.._in_place(p) is 1), the result may begin where the input begins:
+ * group of them is read whole before it is written (.._in_place(p) is 1), and where windows are of a pixel, the result
+ * may begin where the input begins:
  * y at x, ex->q at ey->q and ex->scale at ey->scale. .._ways(p): bits of MICROTRAIN_WINDOWS, of functions that sum
  * windows on Armv7E-M, which p and strips of its rows may use. */
 void dwconv2d_fwd_s8(const struct conv2d *p, const int8_t *x, const struct split_weights *w, const int32_t *b,
