@@ -31,7 +31,8 @@ from microtrain.demo.sessions import host_session
 from microtrain.device import cli
 from microtrain.device.client import Device
 from microtrain.device.errors import AnswerError, DeviceError
-from microtrain.device.session import Settings, Silent, new_log, train
+from microtrain.device.learning import train
+from microtrain.device.session import Settings, Silent, new_log
 from microtrain.emulator import EmulatedPort
 from microtrain.samples.source import Dataset, load, split
 from microtrain.simulate.blueprint import load_blueprint

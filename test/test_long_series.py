@@ -33,8 +33,9 @@ from microtrain.convert.quantize.ranges import measure_ranges
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.scheme import Scheme
 from microtrain.device.client import Device
+from microtrain.device.learning import train
 from microtrain.device.link import EmulatorPort, ProgramPort
-from microtrain.device.session import Settings, Silent, new_log, train
+from microtrain.device.session import Settings, Silent, new_log
 from microtrain.native import model as native
 from microtrain.samples.source import Dataset, Sample, load, scan
 from microtrain.simulate.blueprint import load_blueprint

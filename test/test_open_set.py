@@ -37,8 +37,9 @@ from microtrain.convert.reference.numeric import Sgd
 from microtrain.convert.scheme import Scheme
 from microtrain.device.cli import main as device_main
 from microtrain.device.client import Device
+from microtrain.device.learning import imprint
 from microtrain.device.link import ProgramPort
-from microtrain.device.session import Settings, Silent, imprint, pixels
+from microtrain.device.session import Settings, Silent, pixels
 from microtrain.device.weights import unpack
 from microtrain.fleet.layout import Layout
 from microtrain.samples.source import scan, split

@@ -44,8 +44,9 @@ from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.convert.trainables import front_steps
 from microtrain.demo.sessions import Silent, host_session
 from microtrain.device.client import Device
+from microtrain.device.learning import train
 from microtrain.device.link import ProgramPort
-from microtrain.device.session import Settings, new_log, ordered, setback, train
+from microtrain.device.session import Settings, new_log, ordered, setback
 from microtrain.emulator import EmulatedPort
 from microtrain.samples.source import Dataset, load, split
 from microtrain.simulate.blueprint import Blueprint, load_blueprint

@@ -42,7 +42,8 @@ from microtrain.convert.passes.cut import behind, bottlenecks, cuts
 from microtrain.convert.pipeline import ALL_PASSES, FIRMWARE_SRAM, Room, compile_graph
 from microtrain.convert.scheme import Scheme, convolutions, find
 from microtrain.convert.scheme import load as load_scheme
-from microtrain.device.session import Settings, Silent, new_log, train
+from microtrain.device.learning import train
+from microtrain.device.session import Settings, Silent, new_log
 from microtrain.samples.source import hold_out, scan
 from microtrain.search import exact, features, instructions, output
 from microtrain.search.build import compile_here, convert

@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 
 from microtrain.device.client import Device
-from microtrain.device.session import Evaluation, Log, Settings, TrainStep, evaluate
+from microtrain.device.learning import evaluate
+from microtrain.device.session import Evaluation, Log, Settings, TrainStep
 from microtrain.device.session_page import confusion, save_page
 from microtrain.device.watch import watch
 from microtrain.samples.source import Dataset, Sample

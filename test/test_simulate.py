@@ -27,8 +27,9 @@ from microtrain.convert.pipeline import Passes, compile_graph
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.demo.sessions import host_session
 from microtrain.device.client import Device
+from microtrain.device.learning import train
 from microtrain.device.link import EmulatorPort
-from microtrain.device.session import Settings, Silent, new_log, train
+from microtrain.device.session import Settings, Silent, new_log
 from microtrain.native.model import Model, compile_model
 from microtrain.samples.augment import Augmentation
 from microtrain.samples.images import WAYS, load_image, photograph

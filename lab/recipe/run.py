@@ -20,7 +20,8 @@ from microtrain.base.paths import ROOT
 from microtrain.base.plan import Plan, read_plan
 from microtrain.convert.default_scheme import FRACTION_BITS
 from microtrain.convert.pipeline import FIRMWARE_SRAM
-from microtrain.device.session import Learner, Silent, evaluate, imprint, new_log, shuffled, spread, train
+from microtrain.device.learning import evaluate, imprint, train
+from microtrain.device.session import Learner, Silent, new_log, shuffled, spread
 from microtrain.samples.augment import Augmentation
 from microtrain.samples.source import Dataset, Sample
 from microtrain.simulate.blueprint import load_blueprint

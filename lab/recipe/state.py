@@ -22,7 +22,8 @@ from lab import marks, notes
 from lab.golden.data import find
 from microtrain.base.paths import ROOT
 from microtrain.base.progress import Bars
-from microtrain.device.session import Settings, Silent, imprint
+from microtrain.device.learning import imprint
+from microtrain.device.session import Settings, Silent
 from microtrain.simulate.records import fill, show
 from microtrain.simulate.rules import Rules
 from microtrain.simulate.side_by_side import Group

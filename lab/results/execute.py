@@ -11,7 +11,8 @@ from microtrain.base.commands import last_line, ours, run
 from microtrain.base.errors import Error
 from microtrain.base.files import unpacked
 from microtrain.base.paths import ROOT
-from microtrain.device.session import Log, Settings, Silent, new_log, train
+from microtrain.device.learning import train
+from microtrain.device.session import Log, Settings, Silent, new_log
 from microtrain.samples.augment import Augmentation
 from microtrain.samples.source import hold_out, split
 from microtrain.simulate.arithmetic import check

@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from microtrain.base.errors import Error
-from microtrain.device.session import Silent, evaluate
+from microtrain.device.learning import evaluate
+from microtrain.device.session import Silent
 from microtrain.samples.source import Dataset, Sample, read_list
 from microtrain.simulate.records import fill, show
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from microtrain.device.client import Device
+from microtrain.device.learning import train
 from microtrain.device.link import Port, ProgramPort
-from microtrain.device.session import Log, Settings, Silent, Watcher, new_log, train
+from microtrain.device.session import Log, Settings, Silent, Watcher, new_log
 from microtrain.samples.source import Dataset
 
 

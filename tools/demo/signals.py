@@ -22,8 +22,9 @@ from microtrain.base.files import write_json
 from microtrain.base.paths import ROOT, cache
 from microtrain.base.progress import Bars
 from microtrain.device.client import Device
+from microtrain.device.learning import RATE_EVERY
 from microtrain.device.link import EmulatorPort, Port, ProgramPort
-from microtrain.device.session import COSINE, RATE_EVERY, Settings, Silent, Watcher
+from microtrain.device.session import COSINE, Settings, Silent, Watcher
 from microtrain.device.shown import Shown
 
 from . import made_up, voices

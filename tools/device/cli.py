@@ -20,20 +20,9 @@ from . import teaching
 from .answers import Info
 from .client import Device
 from .errors import DeviceError
+from .learning import evaluate, imprint, train
 from .options import Training, imprints, in_words, warn_of_variants
-from .session import (
-    Evaluation,
-    Log,
-    Settings,
-    ended,
-    evaluate,
-    imprint,
-    new_log,
-    pixels,
-    setback,
-    train,
-    varied,
-)
+from .session import Evaluation, Log, Settings, ended, new_log, pixels, setback, varied
 from .session_page import save_page
 from .shown import Shown, moments
 from .target import DEFAULT_PLAN, Target

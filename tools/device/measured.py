@@ -1,4 +1,4 @@
-"""A session that learns from targets, numbers in the place of a class: what session.py is for classes."""
+"""A session that learns from targets, numbers in the place of a class: what learning.py is for classes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from microtrain.samples.measured import Measured
 from microtrain.samples.source import Dataset
 
 from .answers import Info, Step
-from .session import RATE_EVERY, Settings, Show, Watcher, mean_loss, name_of, ordered, spread
+from .learning import RATE_EVERY
+from .session import Settings, Show, Watcher, mean_loss, name_of, ordered, spread
 
 LOOKED_AT = 32  # samples
 APART = 10.0  # times by which deviations of outputs and of their targets differ, of other units

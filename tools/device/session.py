@@ -1,10 +1,10 @@
-"""A training session: images of a folder streamed in a seeded order, with evaluations between."""
+"""What a training session is: its settings, its log, the order of its images, what learns and who watches."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,11 +15,9 @@ from microtrain.samples.augment import Augmentation
 from microtrain.samples.kind import ANY
 from microtrain.samples.source import Dataset, Sample, evenly, load, vary
 
-from .answers import REPLAY_DEFAULT, Info, Step
+from .answers import Info, Step
 
 WINDOW = 100  # steps that the running accuracy looks back
-RATE_EVERY = 10  # steps between changes of a scheduled learning rate
-HALVINGS = 10  # of a rate, at most
 COSINE, CONSTANT = SCHEDULES = ("cosine", "constant")  # of the learning rate
 SHUFFLED, BY_CLASS = ORDERS = ("shuffled", "classes")  # of the images
 
@@ -233,32 +231,6 @@ def varied(device: Learner, augmentation: Augmentation) -> Show:
     return show
 
 
-def evaluate(
-    device: Learner,
-    dataset: Dataset,
-    watcher: Watcher,
-    step: int = 0,
-    limit: int = 0,
-    show: Show | None = None,
-) -> Evaluation:
-    """Accuracy on a data set. limit: most images, spread evenly over it, 0: all."""
-    show = show or pixels(device)
-    samples = spread(dataset.samples, limit)
-    counts, misses = [[0, 0] for _ in dataset.classes], []
-    watcher.begin("evaluating", len(samples))
-    for sample in samples:
-        predicted = device.evaluate(show(sample, None), sample.label)
-        counts[sample.label][0] += predicted == sample.label
-        counts[sample.label][1] += 1
-        if predicted != sample.label:
-            misses.append((name_of(sample), sample.label, predicted))
-        correct, total = sum(c for c, _ in counts), sum(n for _, n in counts)
-        watcher.advance(f"accuracy {correct / total:.1%}")
-    watcher.end()
-    by_class = tuple((int(c), n) for c, n in counts)
-    return Evaluation(step, sum(c for c, _ in by_class), len(samples), by_class, tuple(misses))
-
-
 def skips(log: HasSkipped, steps: str = "steps") -> str:
     """How many of a session's steps ended at their loss; "" where no gate is."""
     gate = log.device.get("gate", 0.0)
@@ -288,190 +260,6 @@ def setback(log: Log, else_back: str) -> str:
 def name_of(sample: Sample) -> str:
     """What a log calls it: the file in the folder of its class."""
     return f"{sample.path.parent.name}/{sample.path.name}"
-
-
-def train(
-    device: Learner,
-    training: Dataset,
-    testing: Dataset | None,
-    log: Log,
-    watcher: Watcher,
-    show: Show | None = None,
-    guard: Guard | None = None,
-) -> None:
-    """Train as log.settings say and write what happens into `log`, step by step."""
-    settings, show = log.settings, show or pixels(device)
-    skipped = device.skipped()
-    test = evaluator(device, testing, log, watcher, show)
-    session = Session(device, training, log, watcher, show, guard, test)
-    session.begin()
-    test(0)
-    if settings.imprint:
-        imprint(device, training, settings, watcher, show)
-        test(0)
-        done = session.learn_from_the_look()
-    else:
-        done = session.learn(settings)
-    device.rate(1.0)
-    test(done)
-    log.skipped = device.skipped() - skipped
-    log.sha256 = device.sha()
-
-
-@dataclass(frozen=True)
-class Session:
-    """What learning needs, again and again: as train() has it. test: judges the learner at a step."""
-
-    device: Learner
-    training: Dataset
-    log: Log
-    watcher: Watcher
-    show: Show
-    guard: Guard | None
-    test: Callable[[int], None]
-
-    def begin(self) -> None:
-        """Random numbers and replayed steps as the settings say."""
-        settings = self.log.settings
-        self.device.seed(settings.seed)
-        if settings.replay is not None:
-            self.device.replay(settings.replay)
-
-    def learn_from_the_look(self) -> int:
-        """Learn from the head of a look on; where training diverges, that head is put back. It is learned
-        from again, at half the rate, where the settings say so. Returns the steps."""
-        log, kept, known = self.log, self.device.pull(), len(self.log.evaluations)
-        for log.halvings in range(HALVINGS + 1):
-            done = self.learn(replace(log.settings, rate=log.settings.rate / 2**log.halvings))
-            if log.diverged is None:
-                return done
-            self.device.push(kept)
-            self.begin()
-            if not log.settings.backs_off or log.halvings == HALVINGS:
-                break
-            log.diverged = None
-            log.steps.clear()
-            del log.evaluations[known:]
-        return done
-
-    def learn(self, settings: Settings) -> int:
-        """A pass or several, and what is rehearsed behind them. Returns the steps."""
-        self.passes(settings)
-        done = len(self.log.steps)
-        if settings.rehearse and self.log.diverged is None:
-            if done:
-                self.test(done)
-            done += self.rehearse(settings)
-        return done
-
-    def passes(self, settings: Settings) -> None:
-        """A step on each image that the settings show."""
-        device, log = self.device, self.log
-        order, keeping = ordered(self.training, settings), True
-        self.watcher.begin("training", len(order))
-        for number, (epoch, sample) in enumerate(order, 1):
-            if number % RATE_EVERY == 1:
-                device.rate(settings.rate_at(number - 1, len(order)))
-            keeping = keep_first(device, settings, epoch, keeping)
-            result = device.train(self.show(sample, epoch), sample.label)
-            predicted, loss = result.predicted, result.loss
-            log.steps.append(TrainStep(number, epoch, name_of(sample), sample.label, predicted, loss))
-            self.watcher.advance(log.in_words())
-            if (self.guard is not None and self.guard.spoiled(log)) or result.diverged:
-                log.diverged = number
-                break
-            if number < len(order) and due(settings, number, sample, order[number][1]):
-                self.test(number)
-        self.watcher.end()
-        if not keeping:
-            device.keep(True)
-
-    def rehearse(self, settings: Settings) -> int:
-        """Train on what the learner remembers, with a rate that falls from that of the session to 0.
-
-        Returns the steps.
-        """
-        falling = replace(settings, rate=settings.rate * settings.recalled_rate, schedule=COSINE, warmup=0)
-        starts = range(0, settings.rehearse, RATE_EVERY)
-        self.watcher.begin("rehearsing", len(starts))
-        for step in starts:
-            self.device.rate(falling.rate_at(step, settings.rehearse))
-            some = min(RATE_EVERY, settings.rehearse - step)
-            if self.device.rehearse(some):
-                self.log.diverged = len(self.log.steps) + step + some
-                break
-            self.watcher.advance("")
-        self.watcher.end()
-        return settings.rehearse
-
-
-def keep_first(device: Learner, settings: Settings, epoch: int, keeping: bool) -> bool:
-    """Let an image become a record when it is seen first, and only then; returns whether it may.
-
-    keeping   as it is now
-    """
-    first = epoch == 0 and not settings.imprint
-    if device.info.records and first != keeping:
-        device.keep(first)
-        return first
-    return keeping
-
-
-def imprint(device: Learner, training: Dataset, settings: Settings, watcher: Watcher, show: Show) -> int:
-    """Look at each image of the first epoch, in the session's order, and make the head of them all; of an
-    open set their embeddings join the prototypes, and nothing else changes.
-
-    Returns   how many classes the head knows
-    """
-    shown = ordered(training, replace(settings, epochs=settings.views))
-    if device.info.known:
-        return join(device, shown, settings, watcher, show)
-    watcher.begin("looking", len(shown))
-    for epoch, sample in shown:
-        device.imprint(show(sample, epoch), sample.label)
-        watcher.advance("")
-    classes = device.imprint_head()
-    watcher.end()
-    return classes
-
-
-def join(
-    device: Learner, shown: list[tuple[int, Sample]], settings: Settings, watcher: Watcher, show: Show
-) -> int:
-    """Let samples join the prototypes of their classes, by steps at a rate of 0, none of them on records.
-
-    Returns   how many classes they are of
-    """
-    device.rate(0.0)
-    if device.info.records:
-        device.replay(0)
-    watcher.begin("looking", len(shown))
-    for epoch, sample in shown:
-        device.train(show(sample, epoch), sample.label)
-        watcher.advance("")
-    watcher.end()
-    device.rate(1.0)
-    if device.info.records:
-        device.replay(REPLAY_DEFAULT if settings.replay is None else settings.replay)
-    return len({sample.label for _, sample in shown if sample.label})
-
-
-def evaluator(
-    device: Learner, testing: Dataset | None, log: Log, watcher: Watcher, show: Show
-) -> Callable[[int], None]:
-    """What evaluates after a given step, and does nothing where there is no test set."""
-
-    def test(step: int) -> None:
-        if testing is not None:
-            log.evaluations.append(evaluate(device, testing, watcher, step, show=show))
-
-    return test
-
-
-def due(settings: Settings, number: int, sample: Sample, following: Sample) -> bool:
-    """True where an evaluation comes between two samples: every so many steps, and behind each class."""
-    paced = settings.eval_every > 0 and number % settings.eval_every == 0
-    return paced or (settings.order == BY_CLASS and sample.label != following.label)
 
 
 def ordered(dataset: Dataset, settings: Settings) -> list[tuple[int, Sample]]:

@@ -15,9 +15,10 @@ import numpy as np
 from microtrain.base.plan import Plan
 from microtrain.device.client import Device
 from microtrain.device.errors import DeviceError, LinkError
+from microtrain.device.learning import RATE_EVERY, evaluate, train
 from microtrain.device.link import Port
 from microtrain.device.plan import check_same_model
-from microtrain.device.session import RATE_EVERY, Evaluation, Log, Settings, Silent, evaluate, new_log, train
+from microtrain.device.session import Evaluation, Log, Settings, Silent, new_log
 from microtrain.samples.source import Dataset, Sample, load
 from microtrain.simulate.blueprint import blueprint
 from microtrain.simulate.guard import LastGood

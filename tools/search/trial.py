@@ -15,7 +15,8 @@ from microtrain.convert.passes.cut import behind
 from microtrain.convert.passes.lite_residuals import chosen
 from microtrain.convert.pipeline import Passes
 from microtrain.convert.scheme import Scheme, apply, convolutions
-from microtrain.device.session import COSINE, Settings, Silent, new_log, train
+from microtrain.device.learning import train
+from microtrain.device.session import COSINE, Settings, Silent, new_log
 from microtrain.simulate.guard import LastGood
 from microtrain.simulate.machine import Machine
 

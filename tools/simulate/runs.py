@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
 
-from microtrain.device.session import Log, Settings, new_log, train
+from microtrain.device.learning import train
+from microtrain.device.session import Log, Settings, new_log
 
 from .arithmetic import FLOAT
 from .guard import LastGood

@@ -11,17 +11,8 @@ import numpy as np
 import torch
 
 from microtrain.base.errors import Error
-from microtrain.device.session import (
-    RATE_EVERY,
-    WINDOW,
-    Evaluation,
-    Log,
-    Settings,
-    TrainStep,
-    name_of,
-    new_log,
-    ordered,
-)
+from microtrain.device.learning import RATE_EVERY
+from microtrain.device.session import WINDOW, Evaluation, Log, Settings, TrainStep, name_of, new_log, ordered
 from microtrain.samples.source import Sample
 
 from .blueprint import Blueprint
