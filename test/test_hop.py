@@ -283,7 +283,7 @@ def test_windows_that_move_become_records(remembering: Path) -> None:
         for k in range(1, 13):
             at = k * new
             moving.exchange("slide")
-            moving._send_samples(series[at + whole - new : at + whole], whole - new, whole)
+            moving._frames.send_samples(series[at + whole - new : at + whole], whole - new, whole)
             answer = moving._talk.command(f"imprint {k % CLASSES}", "ok imprint")
             assert answer.values(int, int)[1] == other.imprint(series[at : at + whole], k % CLASSES)
         for device in (moving, other):
@@ -324,8 +324,8 @@ def test_sound_goes_on_only_where_all_was_sound(made: Path) -> None:
     front, rows = parse(FRONT), np.zeros((30, 12, 1), np.uint8)
     with Device(ProgramPort(made / "program")) as device:
         device._talk.command("image", "ok image")
-        device._send_frame(SOUND, 0, bytes(2 * front.frame), "ok sound 0", "sound")
-        device._send_image_rows(rows, 1)
+        device._frames.send_frame(SOUND, 0, bytes(2 * front.frame), "ok sound 0", "sound")
+        device._frames.send_image_rows(rows, 1)
         device.exchange("infer")
         refused_sound(device, front.samples(27))
 

@@ -291,9 +291,9 @@ def test_the_device_makes_the_rows_itself(made: Path) -> None:
         rng, start = np.random.default_rng(0), 0
         while start < needed:
             block = sound[start : start + int(rng.integers(1, 257))]
-            device._send_frame(SOUND, start, block.tobytes(), f"ok sound {start}", "sound")
+            device._frames.send_frame(SOUND, start, block.tobytes(), f"ok sound {start}", "sound")
             if start:
-                device._send_frame(SOUND, start, block.tobytes(), f"ok sound {start}", "sound again")
+                device._frames.send_frame(SOUND, start, block.tobytes(), f"ok sound {start}", "sound again")
             start += len(block)
         answer = device._talk.command("infer", "ok infer")
         assert f"{answer.lines[0].split()[1]}" == f"{wanted.view(np.uint32)[0]:08x}"
@@ -316,7 +316,7 @@ def test_sound_that_cannot_be_is_answered(made: Path) -> None:
 
         assert "follow what was heard" in said(64, 64)
         assert "two bytes" in said(0, 63) and "two bytes" in said(0, 0)
-        device._send_frame(SOUND, 0, bytes(100), "ok sound 0", "sound")
+        device._frames.send_frame(SOUND, 0, bytes(100), "ok sound 0", "sound")
         assert "follow what was heard" in said(51, 64)
         assert "follow what was heard" in said(0xFFFFFFF0, 64)
         with pytest.raises(Error, match=f"int16 of {needed} samples"):
@@ -324,7 +324,7 @@ def test_sound_that_cannot_be_is_answered(made: Path) -> None:
         start = 0
         while start < needed:
             count = min(256, needed - start)
-            device._send_frame(SOUND, start, bytes(2 * count), f"ok sound {start}", "sound")
+            device._frames.send_frame(SOUND, start, bytes(2 * count), f"ok sound {start}", "sound")
             start += count
         assert "behind the last row" in said(needed, 2)
         bad = int(device.stats()["frames_bad"])

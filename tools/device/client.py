@@ -23,16 +23,12 @@ from .answers import (
     parse_info,
     split_pair,
 )
-from .conversation import COMPUTE_S, PROBE_S, Answer, Conversation, greet
+from .conversation import COMPUTE_S, PROBE_S, Answer, Conversation, greet, says_diverged
 from .errors import AnswerError, DamagedError, DeviceError, NoAnswerError
+from .frames import Frames
 from .link import DEFAULT_BAUD, Port
-from .protocol import DATA, DATA_BYTES, FRAME_OVERHEAD, ROW, SOUND, WEIGHTS, Frame, crc32, encode
+from .protocol import Frame, crc32
 from .rate import Rate
-
-WINDOW_BYTES = 512  # of frames on their way without an answer: half the device's receive ring
-TRIES = 4  # a frame, or a whole pull, is sent this often before the line is called bad
-SOUND_SAMPLES = DATA_BYTES // 2  # of a frame
-ROWS_S = 10.0  # the first layers run as rows come, of which a frame may hold hundreds
 
 
 class Device:
@@ -42,9 +38,8 @@ class Device:
         self.port = port
         self.where = where
         self._talk = Conversation(port)
-        self._sequence = 0
         self._rate = Rate(port, self._talk)
-        self._hurried = False
+        self._frames = Frames(self._talk, self._rate)
         self._rate.find(where)
         self.set_baud(baud)
         self.info = self._read_info()
@@ -82,11 +77,11 @@ class Device:
         sound = sound_of(self.info.shape)
         if new.dtype == np.int16 and sound is not None:
             self._talk.command("slide", "ok slide", COMPUTE_S)
-            self._send_samples(new, sound.samples(stays), sound.samples(height))
+            self._frames.send_samples(new, sound.samples(stays), sound.samples(height))
         else:
             self._must_be_rows(new, (self.info.hop, width, channels))
             self._talk.command("slide", "ok slide", COMPUTE_S)
-            self._send_image_rows(new, stays)
+            self._frames.send_image_rows(new, stays)
         return self._prediction(self._talk.command("infer", "ok infer", COMPUTE_S))
 
     def _prediction(self, answer: Answer) -> Prediction:
@@ -165,23 +160,16 @@ class Device:
         if image.dtype == np.int16 and sound is not None:
             needed = sound.samples(self.info.shape[0])
             self._talk.command("image", "ok image")
-            self._send_samples(image, 0, needed)
+            self._frames.send_samples(image, 0, needed)
             return
         self._must_be_rows(image, self.info.shape)
         self._talk.command("image", "ok image")
-        self._send_image_rows(image, 0)
+        self._frames.send_image_rows(image, 0)
 
     @staticmethod
     def _must_be_rows(rows: np.ndarray, shape: tuple[int, int, int]) -> None:
         if rows.dtype != np.uint8 or rows.shape != shape:
             raise DeviceError(f"a sample must be uint8 {shape}, not {rows.dtype} {rows.shape}.")
-
-    def _send_image_rows(self, rows: np.ndarray, first: int) -> None:
-        """Send rows of an image, of which the first has the given number; as many in a frame as may be on
-        their way."""
-        together = max(1, (WINDOW_BYTES - FRAME_OVERHEAD) // rows[0].nbytes)
-        for start in range(0, len(rows), together):
-            self._send_rows(first + start, rows[start : start + together])
 
     def stats(self) -> dict[str, str]:
         """The device's counters by name."""
@@ -325,22 +313,7 @@ class Device:
 
     def pull(self) -> bytes:
         """All trainables, as they lie in the device's memory."""
-        for _ in range(TRIES):
-            try:
-                answer = self._talk.command("pull", "ok pull")
-                size, check = answer.values(int, lambda digits: int(digits, 16))
-            except (NoAnswerError, DamagedError):
-                self._talk.settle()
-                self._lost()
-                continue
-            block = join_frames(answer.frames)
-            if len(block) == size and crc32(block) == check:
-                return block
-            self._talk.settle()
-            self._lost()
-        raise DeviceError(
-            f"the trainables arrived corrupt {TRIES} times: check the cable or use a lower --baud."
-        )
+        return self._frames.pull()
 
     def push(self, block: bytes) -> None:
         """Replace all trainables. Where they do not arrive intact, the device has its old ones afterwards."""
@@ -349,15 +322,15 @@ class Device:
                 f"{len(block)} bytes for a device with {self.info.trainable_bytes} of trainables."
             )
         if self.info.arena_bytes >= self.info.trainable_bytes:  # the device stages them
-            self._push(block)
+            self._frames.push(block, self.info.model_id)
             return
         before = self._copy()
         try:
-            self._push(block)
+            self._frames.push(block, self.info.model_id)
         except DeviceError:
             self._talk.settle()
             if before:
-                self._push(before)
+                self._frames.push(before, self.info.model_id)
             raise
 
     def _copy(self) -> bytes | None:
@@ -369,23 +342,13 @@ class Device:
                 raise
             return None
 
-    def _push(self, block: bytes) -> None:
-        """Send the bytes; the device takes them over only when the CRC of all of them holds."""
-        self._talk.command(f"push {len(block)} {crc32(block):08x} {self.info.model_id}", "ok push")
-        for start in range(0, len(block), DATA_BYTES):
-            payload = block[start : start + DATA_BYTES]
-            last = start + len(payload) == len(block)
-            expect = "ok push done" if last else f"ok weights {start}"
-            self._send_frame(WEIGHTS, start, payload, expect, f"weights at {start}")
-
     def set_baud(self, baud: int) -> None:
         """Change the rate of the line at both ends (Rate.change)."""
         self._rate.change(baud)
 
     def hurry(self) -> int:
         """Take the fastest rate that the line bears; returns it. Where it then loses a frame it goes back."""
-        self._hurried = True
-        return self._rate.raise_to_fastest()
+        return self._frames.hurry()
 
     @property
     def has_rate(self) -> bool:
@@ -410,12 +373,6 @@ class Device:
         if seconds:
             self._talk.listen(seconds)
 
-    def _lost(self) -> None:
-        """A frame was lost. At a rate that hurry() chose it may be the rate: back to the one before."""
-        if self._hurried:
-            self._hurried = False
-            self._rate.lower()
-
     def _read_info(self) -> Info:
         answer = self._talk.command("info")
         try:
@@ -439,58 +396,3 @@ class Device:
                 if error.word != "image" or attempt:
                     raise
         raise AssertionError("unreachable")
-
-    def _send_samples(self, samples: np.ndarray, first: int, end: int) -> None:
-        """Send what rows are made of, int16 [end - first], block by block."""
-        if samples.shape != (end - first,):
-            raise DeviceError(f"a sound must be int16 of {end - first} samples, not {list(samples.shape)}.")
-        for start in range(first, end, SOUND_SAMPLES):
-            block = samples[start - first : start - first + SOUND_SAMPLES].astype("<i2").tobytes()
-            self._send_frame(SOUND, start, block, f"ok sound {start}", f"sound from sample {start} on")
-
-    def _send_rows(self, start: int, rows: np.ndarray) -> None:
-        """Send neighbouring rows in one frame; where its answer is missing or bad, again and one by one."""
-        self._sequence = (self._sequence + 1) & 0xFF
-        self._talk.send(encode(Frame(ROW, self._sequence, start, rows.tobytes())))
-        try:
-            self._talk.answer(f"image row {start}", f"ok row {start} {self._sequence}", ROWS_S)
-        except (NoAnswerError, AnswerError) as error:
-            if isinstance(error, AnswerError) and error.word not in ("frame", "command"):
-                raise
-            self._talk.settle()
-            self._lost()
-            for y, row in enumerate(rows, start):
-                self._send_frame(ROW, y, row.tobytes(), f"ok row {y}", f"image row {y}")
-
-    def _send_frame(self, kind: int, position: int, payload: bytes, expect: str, what: str) -> None:
-        """Send one frame until it is acknowledged."""
-        for _ in range(TRIES):
-            self._sequence = (self._sequence + 1) & 0xFF
-            done = expect if expect.endswith("done") else f"{expect} {self._sequence}"
-            self._talk.send(encode(Frame(kind, self._sequence, position, payload)))
-            try:
-                self._talk.answer(what, done)
-                return
-            except NoAnswerError:
-                self._talk.settle()
-            except AnswerError as error:
-                if error.word not in ("frame", "command"):
-                    raise
-                self._talk.settle()
-        raise DeviceError(
-            f"{what} did not get through in {TRIES} tries: check the cable or use a lower --baud."
-        )
-
-
-def says_diverged(answer: Answer) -> bool:
-    """Whether the device is back at its last checkpoint."""
-    return any(line.startswith("diverged:") for line in answer.lines)
-
-
-def join_frames(frames: tuple[Frame, ...]) -> bytes:
-    """The bytes of DATA frames that follow one another without a gap; shorter where one is missing."""
-    block = b""
-    for frame in frames:
-        if frame.kind == DATA and frame.intact and frame.position == len(block):
-            block += frame.payload
-    return block

@@ -41,6 +41,11 @@ class Answer:
             raise DamagedError(self.final) from error
 
 
+def says_diverged(answer: Answer) -> bool:
+    """Whether the device is back at its last checkpoint."""
+    return any(line.startswith("diverged:") for line in answer.lines)
+
+
 class Conversation:
     """Sends and receives whole lines and frames over a port."""
 
