@@ -13,6 +13,7 @@ from microtrain.device import cli, target
 from microtrain.device.client import Device
 from microtrain.device.link import DEFAULT_BAUD, EmulatorPort, Port
 from microtrain.device.rate import FAST
+from microtrain.device.session import Evaluation
 from microtrain.device.testing import FakeDevice
 from microtrain.samples.source import Dataset
 
@@ -107,7 +108,7 @@ def test_a_rate_that_was_asked_for_is_kept(monkeypatch: pytest.MonkeyPatch) -> N
     assert runs("info") == []
     assert runs("--baud", "460800", "info") == ["baud 460800", "baud 115200"]
     monkeypatch.setattr(cli, "scan", lambda *_, **__: Dataset(("a",), ()))
-    monkeypatch.setattr(cli, "evaluate", lambda *_, **__: cli.Evaluation(0, 1, 1, ((1, 1),)))
+    monkeypatch.setattr(cli, "evaluate", lambda *_, **__: Evaluation(0, 1, 1, ((1, 1),)))
     assert runs("eval", ".") == ["baud 2000000", "baud 115200"]
     assert runs("--baud", "115200", "eval", ".") == []
 
