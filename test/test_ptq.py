@@ -13,7 +13,7 @@ from torch_networks import NETWORKS
 
 from microtrain.convert.execute.batched import run_float, run_int8, stored_pixels
 from microtrain.convert.ir import Graph
-from microtrain.convert.ops.conv import sums
+from microtrain.convert.ops.conv_runs import sums
 from microtrain.convert.quantize import ranges
 from microtrain.convert.quantize.bias_correction import MOST_IMAGES, correct_biases, count_images
 from microtrain.convert.quantize.fidelity import Report, compare

@@ -36,7 +36,7 @@ from microtrain.convert.reference.hostlib import (
     Signature,
 )
 
-from . import bias, bounds, conv, conv_constants, conv_structs
+from . import bias, bounds, conv, conv_constants, conv_runs, conv_structs
 from .bounds import layer_guard
 from .conv_structs import Conv2d, c_struct
 from .ctext import Table, struct
@@ -170,7 +170,7 @@ def _gradient(tape: Tape, node: Node, error: str | None) -> None:
 
 def _run_forward(env: Env, node: Node) -> None:
     state, x = env.state[node.layer or ""], env.values[node.inputs[0]]
-    results = reference.conv2d_fwd(conv.params(env, node), x, state.weight, state.bias)
+    results = reference.conv2d_fwd(conv_runs.params(env, node), x, state.weight, state.bias)
     env.values.update(zip(node.outputs, results, strict=False))
 
 
@@ -178,7 +178,7 @@ def _run_bwd_x(env: Env, node: Node) -> None:
     ends = env.values[node.inputs[0]], env.state[node.layer or ""].weight, env.clamp(node.clamp)
     depthwise = env.graph.layers[node.layer or ""].depthwise
     kernel = env.backend.dwconv2d_bwd_x if depthwise else env.backend.conv2d_bwd_x
-    env.values[node.outputs[0]] = kernel(conv.params(env, node), *ends)
+    env.values[node.outputs[0]] = kernel(conv_runs.params(env, node), *ends)
 
 
 # ---------------------------------------------------------------- in C
@@ -326,8 +326,8 @@ OPS: tuple[Op, ...] = (
         folds=Folds.NORM_AND_RELU,
         learns=Learns.COLUMNS,
         output=by_range,
-        float_run=conv.float_run,
-        int8_run=conv.int8_run,
+        float_run=conv_runs.float_run,
+        int8_run=conv_runs.int8_run,
         gathers=conv.gathers_taps,
         gradient=_gradient,
         leaves=Leaves.CLAMP_MASK,
@@ -339,7 +339,7 @@ OPS: tuple[Op, ...] = (
         stage=STAGE,
         arrays=conv_constants.arrays,
         facts=no_facts,
-        parallel=conv.parallel_dense,
+        parallel=conv_runs.parallel_dense,
         statistics=no_statistics,
     ),
     BackwardOp(

@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from microtrain.base.plan import FIXED, FLOAT
 from microtrain.convert.ir import Graph, Layer, Node, Shape, Window
 from microtrain.convert.names import Names
 from microtrain.convert.reference import hostlib
-from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.hostlib import NUMBER, S8, S32, SCRATCH, U8, U16, Clamp, ErrorS8, Sgd
-from microtrain.convert.reference.numeric import sat8
-from microtrain.convert.reference.windows import centred, requantized, window_sums
 
 from . import bias, bounds, conv_constants, conv_structs, unit
 from .aten import conv as conv_aten
-from .bounds import forward_of, geometry, layer_guard
-from .conv_constants import multipliers, qas_weights, weight_id
+from .bounds import geometry, layer_guard
+from .conv_runs import (
+    float_run,
+    int8_run,
+    parallel_dense,
+    parallel_depthwise,
+    run_bwd_w,
+    run_bwd_x,
+    run_forward,
+)
 from .conv_structs import Conv2d, SavedInput, SplitWeights, TrainedBias, TrainedWeights, c_struct
-from .environment import Env
 from .outputs import by_range
 from .stage import WindowStage, known_scratch, no_stage_structs
 from .table import (
@@ -36,7 +39,6 @@ from .table import (
     Leaves,
     Op,
     Updates,
-    Values,
     gathers_channels,
     no_facts,
     no_output,
@@ -52,7 +54,6 @@ if TYPE_CHECKING:
 
 DENSE = "conv2d"
 DEPTHWISE = "dwconv2d"
-EXACT_F32 = 2**24  # integers up to here, and sums that stay below it in any order, are exact in float32
 
 
 def node_of(name: str, x: str, y: str, layer: Layer, window: Window) -> Node:
@@ -176,63 +177,6 @@ def call_bwd_w(names: Names, node: Node, more: str = "") -> str:
     return f"{node.op}_s8({conv}, {more}{error}, {saved}, {ends});"
 
 
-def params(env: Env, node: Node) -> reference.Conv:
-    x, y, window = geometry(env.graph, node)
-    m, guard = multipliers(env.graph, forward_of(env.graph, node)), layer_guard(env.graph, node)
-    ways = _ways(env.graph, forward_of(env.graph, node))
-    return reference.Conv(x.shape, y.shape, window, x.zero, y.zero, m, guard, *ways)
-
-
-def _ways(graph: Graph, node: Node) -> tuple[bool, np.ndarray | None]:
-    """The fields `fixed` and `fine` of a convolution."""
-    return graph.requantize == FIXED, conv_constants.fine(graph, node)
-
-
-def _run_forward(env: Env, node: Node) -> None:
-    depthwise = env.graph.layers[node.layer or ""].depthwise
-    kernel = reference.dwconv2d_fwd if depthwise else reference.conv2d_fwd
-    state = env.state[node.layer or ""]
-    results = kernel(params(env, node), env.values[node.inputs[0]], state.weight, state.bias)
-    env.values.update(zip(node.outputs, results, strict=False))
-
-
-def _run_bwd_x(env: Env, node: Node) -> None:
-    kernel = getattr(env.backend, node.op)
-    weight = env.state[node.layer or ""].weight
-    error = env.values[node.inputs[0]]
-    env.values[node.outputs[0]] = kernel(params(env, node), error, weight, env.clamp(node.clamp))
-
-
-def before(env: Env, name: str) -> reference.Trained:
-    """The trained columns of a layer before their step."""
-    layer, fraction = env.graph.layers[name], env.state[name].fraction
-    number = weight_id(env.graph, name)
-    return reference.Trained(
-        env.trained_columns(name), fraction, layer.fraction_bits, qas_weights(layer), number
-    )
-
-
-def _run_bwd_w(env: Env, node: Node) -> None:
-    """The gradient of the trained columns; with int8 errors also their update."""
-    name = node.layer or ""
-    layer, p = env.graph.layers[name], params(env, node)
-    error, x = env.values[node.inputs[0]], env.values[node.inputs[1]]
-    if node.channels is not None:
-        x = reference.gather(x, np.array(node.channels))
-    sums = reference.dwconv2d_weight_sums_of if layer.depthwise else reference.conv2d_weight_sums_of
-    gradient = env.gradient(error)
-    gradient = gradient[:, :, list(layer.trained)] if layer.depthwise else gradient
-    env.gradients[name, "weight"] = sums(p, gradient, x.astype(np.float64) - p.x_zero)
-    if env.real:
-        return
-    if layer.depthwise:
-        after = reference.dwconv2d_bwd_w(p, error, x, np.array(layer.trained), before(env, name), env.sgd)
-    else:
-        after = reference.conv2d_bwd_w(p, error, x, before(env, name), env.sgd)
-    env.state[name].fraction = after.frac
-    env.set_trained_columns(name, after.w)
-
-
 def _in_place(kernel: str) -> Callable[[Graph, Node], Mapping[int, int]]:
     """Where the kernel says so, the result may begin where the first input begins."""
 
@@ -242,52 +186,8 @@ def _in_place(kernel: str) -> Callable[[Graph, Node], Mapping[int, int]]:
     return in_place
 
 
-def float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
-    assert node.window is not None, node.name
-    layer = graph.layers[node.layer or ""]
-    result: np.ndarray = window_sums(env[node.inputs[0]], layer.weight, node.window) + layer.bias
-    return result
-
-
-def int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
-    total, m = sums(graph, node, env[node.inputs[0]]), multipliers(graph, node)
-    zero = graph.tensors[node.outputs[0]].zero
-    if graph.requantize != FLOAT:
-        return sat8(unclamped(graph, node, total))
-    return requantized(total.astype(np.float32) * m, zero)
-
-
-def unclamped(graph: Graph, node: Node, total: np.ndarray) -> np.ndarray:
-    """What sums of a convolution, int64 [.., c_out], would be stored as if int8 had no ends."""
-    zero = graph.tensors[node.outputs[0]].zero
-    return reference.stored(total, multipliers(graph, node), zero, *_ways(graph, node))
-
-
-def sums(graph: Graph, node: Node, stored: np.ndarray) -> np.ndarray:
-    """The int32 sums of a convolution, bias included, as floats wide enough to hold every one exactly.
-
-    stored  int8 [N, h, w, c_in]
-    """
-    assert node.window is not None, node.name
-    layer = graph.layers[node.layer or ""]
-    reach = np.abs(layer.weight.astype(np.int64)).reshape(len(layer.bias), -1).sum(axis=1) * 255
-    most = int((reach + np.abs(layer.bias.astype(np.int64))).max())
-    wide = np.float32 if most < EXACT_F32 else np.float64
-    x = centred(stored, graph.tensors[node.inputs[0]].zero).astype(wide, copy=False)
-    result: np.ndarray = window_sums(x, layer.weight.astype(wide), node.window) + layer.bias.astype(wide)
-    return result
-
-
 def gathers_taps(graph: Graph, node: Node) -> int:
     return int(graph.layers[node.layer or ""].weight[0].size)
-
-
-def parallel_dense(run: Any, step: Any, x: Any) -> Any:
-    return run.requantized(step, run.dense(step, x))
-
-
-def _parallel_depthwise(run: Any, step: Any, x: Any) -> Any:
-    return run.requantized(step, run.depthwise(step, x))
 
 
 def operands(names: Names, node: Node, offset: int) -> tuple[str, str, str]:
@@ -384,7 +284,7 @@ def _forward(op: str, depthwise: bool) -> ForwardOp:
     return ForwardOp(
         op,
         shapes=forward_shapes,
-        run=_run_forward,
+        run=run_forward,
         call=call_forward,
         accumulators=bounds.conv_forward,
         scratch=_scratch_forward(f"{op}_fwd"),
@@ -412,7 +312,7 @@ def _forward(op: str, depthwise: bool) -> ForwardOp:
         stage=_stage(depthwise),
         arrays=conv_constants.arrays,
         facts=no_facts,
-        parallel=_parallel_depthwise if depthwise else parallel_dense,
+        parallel=parallel_depthwise if depthwise else parallel_dense,
         statistics=no_statistics,
     )
 
@@ -436,7 +336,7 @@ def _input_gradient(op: str, depthwise: bool) -> BackwardOp:
     return BackwardOp(
         f"{op}_bwd_x",
         shapes=input_shape,
-        run=_run_bwd_x,
+        run=run_bwd_x,
         call=call_bwd_x,
         accumulators=bounds.depthwise_input_gradient if depthwise else bounds.conv_input_gradient,
         scratch=_scratch(f"{op}_bwd_x"),
@@ -458,7 +358,7 @@ def _weight_gradient(op: str, depthwise: bool) -> BackwardOp:
     return BackwardOp(
         f"{op}_bwd_w",
         shapes=no_output,
-        run=_run_bwd_w,
+        run=run_bwd_w,
         call=call_bwd_w,
         accumulators=bounds.depthwise_weight_gradient if depthwise else bounds.conv_weight_gradient,
         scratch=_scratch_weights(f"{op}_bwd_w"),

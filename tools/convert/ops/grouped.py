@@ -32,7 +32,7 @@ from microtrain.convert.reference.hostlib import (
 from microtrain.convert.reference.kernels import Conv, Error, Trained
 from microtrain.convert.reference.windows import tap_steps
 
-from . import bounds, conv, conv_constants, conv_structs
+from . import bounds, conv, conv_constants, conv_runs, conv_structs
 from .bounds import geometry, layer_guard
 from .conv_structs import Conv2d, SavedInput, SplitWeights, TrainedWeights, c_struct
 from .ctext import struct
@@ -188,7 +188,7 @@ def gconv2d_bwd_w(p: Conv, groups: int, ey: Error, x: np.ndarray, w: Trained, sg
 
 def _run_forward(env: Env, node: Node) -> None:
     state, groups = env.state[node.layer or ""], groups_of(env.graph, node).groups
-    p = conv.params(env, node)
+    p = conv_runs.params(env, node)
     results = gconv2d_fwd(p, groups, env.values[node.inputs[0]], state.weight, state.bias)
     env.values.update(zip(node.outputs, results, strict=False))
 
@@ -196,19 +196,19 @@ def _run_forward(env: Env, node: Node) -> None:
 def _run_bwd_x(env: Env, node: Node) -> None:
     weight, groups = env.state[node.layer or ""].weight, groups_of(env.graph, node).groups
     ends = env.values[node.inputs[0]], weight, env.clamp(node.clamp), env.backend.conv2d_bwd_x
-    env.values[node.outputs[0]] = gconv2d_bwd_x(conv.params(env, node), groups, *ends)
+    env.values[node.outputs[0]] = gconv2d_bwd_x(conv_runs.params(env, node), groups, *ends)
 
 
 def _run_bwd_w(env: Env, node: Node) -> None:
     """The gradient of the trained columns; with int8 errors also their update."""
-    name, groups, p = node.layer or "", groups_of(env.graph, node).groups, conv.params(env, node)
+    name, groups, p = node.layer or "", groups_of(env.graph, node).groups, conv_runs.params(env, node)
     error, x = env.values[node.inputs[0]], env.values[node.inputs[1]]
     if node.channels is not None:
         x = reference.gather(x, np.array(node.channels))
     shape, centred = env.graph.layers[name].weight.shape, x.astype(np.float64) - p.x_zero
     env.gradients[name, "weight"] = weight_sums_of(p, groups, shape, env.gradient(error), centred)
     if not env.real:
-        after = gconv2d_bwd_w(p, groups, error, x, conv.before(env, name), env.sgd)
+        after = gconv2d_bwd_w(p, groups, error, x, conv_runs.before(env, name), env.sgd)
         env.state[name].fraction = after.frac
         env.set_trained_columns(name, after.w)
 
@@ -331,8 +331,8 @@ OPS: tuple[Op, ...] = (
         folds=Folds.NORM_AND_RELU,
         learns=Learns.COLUMNS,
         output=by_range,
-        float_run=conv.float_run,
-        int8_run=conv.int8_run,
+        float_run=conv_runs.float_run,
+        int8_run=conv_runs.int8_run,
         gathers=conv.gathers_taps,
         gradient=conv.gradient,
         leaves=Leaves.CLAMP_MASK,
@@ -344,7 +344,7 @@ OPS: tuple[Op, ...] = (
         stage=STAGE,
         arrays=conv_constants.arrays,
         facts=no_facts,
-        parallel=conv.parallel_dense,
+        parallel=conv_runs.parallel_dense,
         statistics=no_statistics,
     ),
     BackwardOp(

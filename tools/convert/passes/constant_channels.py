@@ -19,7 +19,7 @@ import numpy as np
 from microtrain.base.plan import NOTHING_LEFT_OUT, LeftOut
 from microtrain.convert.ir import Graph, Layer, Node, Source
 from microtrain.convert.ops import forward_op
-from microtrain.convert.ops.conv import unclamped
+from microtrain.convert.ops.conv_runs import unclamped
 from microtrain.convert.ops.stage import ElementStage, WindowStage
 from microtrain.convert.ops.table import Learns
 

@@ -22,7 +22,7 @@ from microtrain.convert.execute.batched import (
 from microtrain.convert.ir import Graph, Layer, Node
 from microtrain.convert.limits import bias_room, prove
 from microtrain.convert.ops import forward_op
-from microtrain.convert.ops.conv import sums
+from microtrain.convert.ops.conv_runs import sums
 from microtrain.convert.ops.table import Learns
 
 MOST_IMAGES = 256

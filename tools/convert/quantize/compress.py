@@ -18,8 +18,8 @@ from microtrain.convert.execute.batched import batches, int8_node, run_int8, sto
 from microtrain.convert.ir import Compression, ConvertError, Graph, Layer, Node
 from microtrain.convert.limits import bias_room, prove
 from microtrain.convert.ops import coded, forward_op
-from microtrain.convert.ops.conv import sums
 from microtrain.convert.ops.conv_constants import multipliers
+from microtrain.convert.ops.conv_runs import sums
 from microtrain.convert.ops.table import Learns, Values
 from microtrain.convert.reference.kernels import LEAN_SHIFT, bias_shift, lean_bias
 from microtrain.convert.reference.windows import centred, columns, taps
