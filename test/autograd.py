@@ -29,6 +29,7 @@ from microtrain.convert.ops.functions import (
     PROGRAM,
 )
 from microtrain.convert.ops.scale import MULTIPLY, PIXELS, SCALE
+from microtrain.convert.reference.prototypes import FINE, SHARP
 
 torch.set_num_threads(1)
 Key = tuple[str, str]
@@ -142,13 +143,13 @@ def _of_prototypes(executor: Executor, x: torch.Tensor) -> torch.Tensor:
     env = executor.env
     sums, distances = (torch.tensor(env.statistics[kind]).double() for kind in PROTOTYPES)
     sums, counts = sums[:, :-1], sums[:, -1]
-    centre = torch.tensor(env.graph.centre).double() / prototypes.FINE
+    centre = torch.tensor(env.graph.centre).double() / FINE
     e = F.normalize(x.permute(0, 2, 3, 1).flatten(1) - centre)
     squares = (e - sums / counts[:, None]).square().sum(1) * counts / (counts + 1)
     own, total, off, others, away = distances
     mean, far = total / own, away / others
     threshold = torch.stack((mean + 5 * off / own, (mean + far) / 2, 0.85 * far)).min()
-    return -torch.cat([threshold[None], prototypes.SHARP * squares])[None]
+    return -torch.cat([threshold[None], SHARP * squares])[None]
 
 
 def _nchw(stored: np.ndarray) -> torch.Tensor:

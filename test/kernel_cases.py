@@ -44,7 +44,6 @@ from microtrain.convert.ops import (
     normalise,
     pool,
     position,
-    prototypes,
     reconstruct,
     regression,
     resample,
@@ -56,7 +55,9 @@ from microtrain.convert.ops import (
 from microtrain.convert.ops.bounds import guard_bits
 from microtrain.convert.ops.environment import Env
 from microtrain.convert.ops.grouped import Groups
+from microtrain.convert.ops.prototypes import NAME as PROTOTYPES
 from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference import prototypes
 from microtrain.convert.reference.kernels import Add, Array, Bias, Clamp, Conv, Error, Pool, Sgd, Trained
 
 Rng = np.random.Generator
@@ -1066,7 +1067,7 @@ def check_prototypes(twin: Twin, rng: Rng) -> None:
     logits = guard.array((classes,), np.float32)
     twin.lib.prototypes_fwd_f32(p, centre, x, sums, distances, logits)
     tensors = {"x": Tensor("x", shape, "s8"), "logits": Tensor("logits", (1, 1, classes))}
-    node = Node(prototypes.NAME, prototypes.NAME, ("x",), ("logits",))
+    node = Node(PROTOTYPES, PROTOTYPES, ("x",), ("logits",))
     graph = Graph(
         "g", Input("x", (1.0,), (0.0,)), "logits", tensors, (node,), {}, centre=tuple(centre.tolist())
     )

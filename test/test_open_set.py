@@ -31,9 +31,9 @@ from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import prototypes
-from microtrain.convert.ops.prototypes import UNKNOWN
 from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.reference.numeric import Sgd
+from microtrain.convert.reference.prototypes import UNKNOWN, embedding, join
 from microtrain.convert.scheme import Scheme
 from microtrain.device.cli import main as device_main
 from microtrain.device.client import Device
@@ -102,7 +102,7 @@ def test_prototypes_are_means_and_the_first_sample_changes_nothing_else() -> Non
     seen = []
     for stored in images(graph, 3):
         logits = executor.forward(stored)
-        seen.append(prototypes.embedding(graph, executor.env.values[features])[0])
+        seen.append(embedding(graph, executor.env.values[features])[0])
         assert np.linalg.norm(seen[-1]) == pytest.approx(1.0, rel=1e-6)
         loss = executor.backward(2, Sgd(0.5, 0.5, 0.5, 1, len(seen)) if len(seen) == 1 else STILL)
         if len(seen) == 1:
@@ -122,7 +122,7 @@ def test_prototypes_are_means_and_the_first_sample_changes_nothing_else() -> Non
 def test_what_is_old_fades() -> None:
     sums = np.zeros((1, 3), np.float32)
     for e in [[1.0, 0.0]] * 40 + [[0.0, 1.0]] * 200:
-        prototypes.join(np.array(e, np.float32), 1, sums)
+        join(np.array(e, np.float32), 1, sums)
     assert sums[0, -1] == 32 and sums[0] / 32 == pytest.approx([0.0, 1.0, 1.0], abs=0.01)
 
 

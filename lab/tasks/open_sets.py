@@ -20,8 +20,8 @@ from torch.nn import functional
 
 from microtrain.base.commands import run
 from microtrain.base.files import unpacked
-from microtrain.convert.ops.prototypes import BEFORE, NONE, SAMPLES, threshold
-from microtrain.convert.ops.prototypes import loss as follow
+from microtrain.convert.reference.prototypes import BEFORE, NONE, SAMPLES, threshold
+from microtrain.convert.reference.prototypes import loss as follow
 from microtrain.device.session import Settings
 from microtrain.samples.source import Dataset, hold_out, load, read_list, scan
 from microtrain.simulate.blueprint import Blueprint, load_blueprint

@@ -360,7 +360,7 @@ class Graph:
                 as TensorFlow Lite's reference kernels do (reference/tflite.py)
     ending    op at the end of the network that was left out, as a loss applies it: "softmax", say; ""
     hop       rows by which a window moves on, keeping the others (ops/hop.py); 0: each comes whole
-    centre    of an open set: that of embeddings, in 16ths of stored units (ops/prototypes.py); (): none
+    centre    of an open set: that of embeddings, in 16ths of stored units (reference/prototypes.py); (): none
     """
 
     name: str
