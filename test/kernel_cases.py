@@ -58,7 +58,15 @@ from microtrain.convert.ops.grouped import Groups
 from microtrain.convert.ops.prototypes import NAME as PROTOTYPES
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference import prototypes
-from microtrain.convert.reference.kernels import Add, Array, Bias, Clamp, Conv, Error, Pool, Sgd, Trained
+from microtrain.convert.reference.biases import (
+    DEAD_MULTIPLIER,
+    Bias,
+    bias_shift,
+    bias_update,
+    lean_of,
+    qas_of,
+)
+from microtrain.convert.reference.kernels import Add, Array, Clamp, Conv, Error, Pool, Sgd, Trained
 
 Rng = np.random.Generator
 KERNELS = ((1, 1), (1, 1), (3, 3), (3, 3), (5, 5), (7, 7), (1, 3), (3, 2), (2, 5), (4, 4))
@@ -446,27 +454,27 @@ def check_bias_update(twin: Twin, rng: Rng) -> None:
     base[rng.random(c) < 0.2] = pick(rng, -limit, limit)
     low, high = pick(rng, (-6, 0), (-3, -1), (-12, 3))
     m = (10.0 ** rng.uniform(low, high, c)).astype(np.float32)
-    room = np.minimum((limit - np.abs(base.astype(np.int64))) >> reference.bias_shift(m), 32767)
+    room = np.minimum((limit - np.abs(base.astype(np.int64))) >> bias_shift(m), 32767)
     delta = np.clip(rng.integers(-32767, 32768, c), -room, room).astype(np.int16)
     gradient = ey.scale * sgd.lr_bias * np.sqrt(shape[0] * shape[1]) * 74
     qas = (256 * 10.0 ** rng.uniform(-3, 5, c) / np.maximum(gradient, 1e-12)).astype(np.float32)
     b = Bias(base, delta, m, qas, limit, int(rng.integers(2**32)))
     np.testing.assert_array_equal(twin.bias_expand(b), b.expanded)
-    np.testing.assert_array_equal(twin.bias_update(ey, b, sgd), reference.bias_update(ey, b, sgd))
+    np.testing.assert_array_equal(twin.bias_update(ey, b, sgd), bias_update(ey, b, sgd))
     same_lean_bias(twin, rng, ey, replace(b, delta=np.zeros_like(delta)), sgd)
 
 
-def same_lean_bias(twin: Twin, rng: Rng, ey: Error, b: reference.Bias, sgd: Sgd) -> None:
+def same_lean_bias(twin: Twin, rng: Rng, ey: Error, b: Bias, sgd: Sgd) -> None:
     """The same biases with start values in 16 bits, where they stay within the limit."""
     dead = rng.random(len(b.m)) < 0.1
-    m = np.where(dead, np.float32(reference.DEAD_MULTIPLIER), b.m)
-    near = reference.lean_of(b.base, m).astype(np.int64) << (reference.bias_shift(m) + 2)
+    m = np.where(dead, np.float32(DEAD_MULTIPLIER), b.m)
+    near = lean_of(b.base, m).astype(np.int64) << (bias_shift(m) + 2)
     if m.min() < 1e-6 or m.max() > 1 or np.abs(near).max() > b.limit:
         return
-    unit = np.float32(np.median(b.qas * np.square(m.astype(np.float64)) * 2.0 ** reference.bias_shift(m)))
-    b = replace(b, m=m, base=near.astype(np.int32), qas=reference.qas_of(unit, m))
+    unit = np.float32(np.median(b.qas * np.square(m.astype(np.float64)) * 2.0 ** bias_shift(m)))
+    b = replace(b, m=m, base=near.astype(np.int32), qas=qas_of(unit, m))
     np.testing.assert_array_equal(twin.bias_expand(b, unit), b.expanded)
-    np.testing.assert_array_equal(twin.bias_update(ey, b, sgd, unit), reference.bias_update(ey, b, sgd))
+    np.testing.assert_array_equal(twin.bias_update(ey, b, sgd, unit), bias_update(ey, b, sgd))
 
 
 def check_gather(twin: Twin, rng: Rng) -> None:
@@ -1165,7 +1173,7 @@ def check_overflow_of_errors(twin: Twin, rng: Rng) -> None:
     np.testing.assert_array_equal(stepped.w, reference.conv2d_bwd_w(p, ey, x, trained, sgd).w)
     zeros = np.zeros(p.y[2], np.int32)
     b = Bias(zeros, zeros.astype(np.int16), p.m, np.full(p.y[2], 1e9, np.float32), 2**30, 5)
-    np.testing.assert_array_equal(twin.bias_update(ey, b, sgd), reference.bias_update(ey, b, sgd))
+    np.testing.assert_array_equal(twin.bias_update(ey, b, sgd), bias_update(ey, b, sgd))
     other, factors = draw_error(rng, p.y), tuple(float(f) for f in spoil(rng, np.ones(2, np.float32)))
     clamp, guard = draw_clamp(rng, p.y), Guarded()
     out = _copy_error(guard, other)

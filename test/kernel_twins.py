@@ -15,18 +15,9 @@ from microtrain.base.plan import FIXED, FLOAT, TFLITE
 from microtrain.convert.ops import conv_structs, pool
 from microtrain.convert.ops.conv_constants import words_of
 from microtrain.convert.reference import hostlib
+from microtrain.convert.reference.biases import Bias, lean_of
 from microtrain.convert.reference.hostlib import HostLib
-from microtrain.convert.reference.kernels import (
-    Array,
-    Bias,
-    Clamp,
-    Conv,
-    Error,
-    Pool,
-    Sgd,
-    Trained,
-    lean_of,
-)
+from microtrain.convert.reference.kernels import Array, Clamp, Conv, Error, Pool, Sgd, Trained
 
 CANARY = 0xA5
 

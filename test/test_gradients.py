@@ -18,6 +18,7 @@ from microtrain.convert.ops import TABLE, bounds, conv
 from microtrain.convert.ops.conv_constants import multipliers
 from microtrain.convert.pipeline import Compiled, compile_graph
 from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.biases import bias_shift
 from microtrain.convert.scheme import Scheme, convolutions
 from microtrain.convert.verify import verify
 
@@ -98,7 +99,7 @@ def test_a_step_is_the_rate_times_the_gradient_in_real_numbers() -> None:
         assert layer.weight_scale is not None
         real, shift = (
             x.scale * layer.weight_scale,
-            reference.bias_shift(multipliers(graph, graph.forward_of[name])),
+            bias_shift(multipliers(graph, graph.forward_of[name])),
         )
         wanted = -rate * executor.env.gradients[name, "bias"] / real
         found = executor.env.state[name].delta * real * 2.0**shift

@@ -24,7 +24,7 @@ from microtrain.convert.emit.code import generate
 from microtrain.convert.emit.document import document
 from microtrain.convert.ops.conv_constants import multipliers
 from microtrain.convert.pipeline import compile_graph
-from microtrain.convert.reference.kernels import Bias
+from microtrain.convert.reference.biases import Bias
 from microtrain.convert.scheme import Scheme
 
 SLOW_TO_DRAW = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

@@ -31,6 +31,7 @@ from microtrain.convert.ops.bounds import geometry, guard_bits, reach
 from microtrain.convert.pipeline import compile_graph, training_graph
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.biases import Bias, bias_update
 from microtrain.convert.reference.kernels import Clamp, Error, Sgd
 from microtrain.convert.reference.proofs import multiplier_words
 from microtrain.convert.scheme import Scheme
@@ -310,13 +311,13 @@ class _Kernels:
         c, pixels = self.p.y[2], self.p.y[0] * self.p.y[1]
         zeros, qas = np.zeros(c, np.int32), np.full(c, 256 * 1000 / (127 * pixels), np.float32)
         bias, sgd = (
-            reference.Bias(zeros, zeros.astype(np.int16), self.p.m, qas, 2**30, 3),
+            Bias(zeros, zeros.astype(np.int16), self.p.m, qas, 2**30, 3),
             Sgd(1.0, 1.0, 1.0, 1, 2),
         )
         found = bias.delta.copy()
         record = conv_structs.TrainedBias(delta=found, base=zeros, m=self.words, qas=qas, limit=2**30, id=3)
         self.lib.bias_update_s32(pixels, c, _record(error), record, hostlib.Sgd(**vars(sgd)))
-        return np.array_equal(found, reference.bias_update(error, bias, sgd)) and bool(found.all())
+        return np.array_equal(found, bias_update(error, bias, sgd)) and bool(found.all())
 
 
 def _record(error: Error) -> hostlib.ErrorS8:

@@ -34,7 +34,7 @@ from microtrain.convert.limits import DEAD_SCALE, prove
 from microtrain.convert.names import safe_name
 from microtrain.convert.ops import add, head, pool
 from microtrain.convert.ops import conv as conv_op
-from microtrain.convert.reference.kernels import DEAD_MULTIPLIER
+from microtrain.convert.reference.biases import DEAD_MULTIPLIER
 
 from .checkpoint_fields import Conv, Quantization, mapping, read_block, read_conv, read_residual
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.names import Names
-from microtrain.convert.reference import kernels as reference
+from microtrain.convert.reference.biases import bias_update
 from microtrain.convert.reference.hostlib import NUMBER, ErrorS8, Sgd
 
 from . import bounds
@@ -42,7 +42,7 @@ def _run(env: Env, node: Node) -> None:
     if not env.real:
         state = env.state[name]
         bias = trained_bias(env.graph, name, state.delta)
-        state.delta = reference.bias_update(error, bias, env.sgd)
+        state.delta = bias_update(error, bias, env.sgd)
         state.bias = replace(bias, delta=state.delta).expanded
 
 

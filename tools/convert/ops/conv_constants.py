@@ -10,8 +10,8 @@ import numpy as np
 from microtrain.base.plan import FIXED, TFLITE
 from microtrain.convert.ir import MEAN, ONCE, Graph, Layer, Node, channel_order, columns_read, split_weight
 from microtrain.convert.names import identifier
-from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference import tflite
+from microtrain.convert.reference.biases import DEAD_MULTIPLIER, Bias, bias_shift, lean_bias, lean_of, qas_of
 from microtrain.convert.reference.numeric import fixed_multipliers
 from microtrain.convert.reference.proofs import fixed_words, multiplier_words
 
@@ -64,12 +64,12 @@ def qas_weights(layer: Layer) -> np.ndarray:
     return _qas(layer, layer.weight_scale, 65536.0 * layer.rate)
 
 
-def trained_bias(graph: Graph, name: str, delta: np.ndarray) -> reference.Bias:
+def trained_bias(graph: Graph, name: str, delta: np.ndarray) -> Bias:
     """The trained biases of a layer, given what training has added to them."""
     layer = graph.layers[name]
     node = graph.forward_of[name]
     qas, m = qas_biases(graph, name), multipliers(graph, node)
-    return reference.Bias(layer.bias, delta, m, qas, bias_limit(layer), weight_id(graph, name) + 1)
+    return Bias(layer.bias, delta, m, qas, bias_limit(layer), weight_id(graph, name) + 1)
 
 
 def bias_scale(graph: Graph, name: str) -> np.ndarray:
@@ -77,7 +77,7 @@ def bias_scale(graph: Graph, name: str) -> np.ndarray:
     layer = graph.layers[name]
     assert layer.weight_scale is not None
     node = graph.forward_of[name]
-    unit = 2.0 ** reference.bias_shift(multipliers(graph, node))
+    unit = 2.0 ** bias_shift(multipliers(graph, node))
     return np.asarray(layer.weight_scale * graph.tensors[node.inputs[0]].scale * unit)
 
 
@@ -88,8 +88,8 @@ def qas_biases(graph: Graph, name: str) -> np.ndarray:
     node = graph.forward_of[name]
     m = multipliers(graph, node)
     if is_lean(graph, name):
-        return reference.qas_of(qas_unit(graph, node), m)
-    unit = 2.0 ** reference.bias_shift(m)
+        return qas_of(qas_unit(graph, node), m)
+    unit = 2.0 ** bias_shift(m)
     return _qas(layer, layer.weight_scale * graph.tensors[node.inputs[0]].scale, 256.0 / unit)
 
 
@@ -108,9 +108,9 @@ def is_lean(graph: Graph, name: str) -> bool:
         return False
     m = multipliers(graph, graph.forward_of[name])
     dead = np.zeros(len(m), bool) if layer.dead is None else layer.dead
-    if not np.array_equal(dead, m == np.float32(reference.DEAD_MULTIPLIER)):
+    if not np.array_equal(dead, m == np.float32(DEAD_MULTIPLIER)):
         return False
-    return np.array_equal(reference.lean_bias(layer.bias, m), layer.bias)
+    return np.array_equal(lean_bias(layer.bias, m), layer.bias)
 
 
 def _qas(layer: Layer, scale: np.ndarray, unit: float | np.ndarray) -> np.ndarray:
@@ -135,7 +135,7 @@ def tables(graph: Graph, node: Node) -> Iterator[Table]:
     m, zero = multipliers(graph, node), graph.tensors[node.outputs[0]].zero
     lean = is_lean(graph, name)
     if lean:
-        start = reference.lean_of(layer.bias, m)
+        start = lean_of(layer.bias, m)
         yield Table(f"MODEL_WEIGHTS int16_t lean_{cid}[{len(start)}]", start, "biases")
     else:
         yield Table(f"MODEL_WEIGHTS int32_t b_{cid}[{len(layer.bias)}]", layer.bias, "biases")

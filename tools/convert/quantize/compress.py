@@ -21,7 +21,7 @@ from microtrain.convert.ops import coded, forward_op
 from microtrain.convert.ops.conv_constants import multipliers
 from microtrain.convert.ops.conv_runs import sums
 from microtrain.convert.ops.table import Learns, Values
-from microtrain.convert.reference.kernels import LEAN_SHIFT, bias_shift, lean_bias
+from microtrain.convert.reference.biases import LEAN_SHIFT, bias_shift, lean_bias
 from microtrain.convert.reference.windows import centred, columns, taps
 from microtrain.convert.scheme import Scheme, apply
 

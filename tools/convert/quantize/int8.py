@@ -19,7 +19,7 @@ from microtrain.convert.ops import forward_op
 from microtrain.convert.ops.bounds import INT32_MAX, reach
 from microtrain.convert.ops.outputs import Output, float32, scale_and_zero
 from microtrain.convert.ops.table import Learns
-from microtrain.convert.reference.kernels import DEAD_MULTIPLIER
+from microtrain.convert.reference.biases import DEAD_MULTIPLIER
 
 QuantizeLayer = Callable[[str, Layer, Tensor, Tensor], Layer]  # name, float layer, its input and its output
 
