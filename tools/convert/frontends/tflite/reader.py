@@ -25,6 +25,7 @@ from .names import FUSED, GELU, OTHERS, UNARY, WORDS
 from .norms import normalised, norms
 from .pads import padded_last
 from .recurrent import lstm
+from .reductions import REDUCED, reduced
 from .sizes import sized, unpacked
 from .transposed import conv_transpose
 from .values import Walker, channels_first
@@ -36,7 +37,7 @@ RULES: dict[str, Callable[[Walker, Operator, str], Any]] = {
     "TRANSPOSE_CONV": conv_transpose,
     "FULLY_CONNECTED": layers.linear,
     **dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D"), layers.pool),
-    **dict.fromkeys(layers.REDUCED, layers.reduced),
+    **dict.fromkeys(REDUCED, reduced),
     **dict.fromkeys(("ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM"), layers.arithmetic),
     **dict.fromkeys(("GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"), layers.compared),
     **dict.fromkeys(("SELECT", "SELECT_V2"), layers.chosen),
