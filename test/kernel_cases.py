@@ -42,7 +42,7 @@ from microtrain.convert.ops import (
     mul_add,
     multilabel,
     normalise,
-    pool,
+    pool_structs,
     position,
     reconstruct,
     regression,
@@ -947,8 +947,8 @@ def draw_pool(rng: Rng, tall: bool = False) -> Pool:
     return Pool((h, w, c), (*sizes, c), k, draw_zero(rng))
 
 
-def _pool_struct(p: Pool) -> pool.Pool:
-    return pool.pool_struct(p.x, p.y, p.window, p.x_zero)
+def _pool_struct(p: Pool) -> pool_structs.Pool:
+    return pool_structs.pool_struct(p.x, p.y, p.window, p.x_zero)
 
 
 def check_avgpool(twin: Twin, rng: Rng) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from microtrain.base.plan import FIXED, FLOAT, TFLITE
-from microtrain.convert.ops import conv_structs, pool
+from microtrain.convert.ops import conv_structs, pool_structs
 from microtrain.convert.ops.conv_constants import words_of
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference.biases import Bias, lean_of
@@ -221,7 +221,7 @@ class Twin:
         return result
 
     def pool_backward(self, op: str, p: Pool, ey: Error, arg: Array | None, clamp: Clamp) -> Error:
-        guard, struct = Guarded(), pool.pool_struct(p.x, p.y, p.window, p.x_zero)
+        guard, struct = Guarded(), pool_structs.pool_struct(p.x, p.y, p.window, p.x_zero)
         ex = Error(guard.array(p.x, np.int8), guard.array((p.x[2],), np.float32))
         scratch = self.scratch(guard, f"{op}_bwd_x", struct)
         extra = (arg,) if op == "maxpool" else ()

@@ -18,7 +18,7 @@ from kernel_twins import Split, Twin
 from microtrain.base import errors
 from microtrain.base.paths import ROOT
 from microtrain.convert.ir import Window
-from microtrain.convert.ops import conv_structs, host, pool
+from microtrain.convert.ops import conv_structs, host, pool_structs
 from microtrain.convert.reference import hostlib
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.kernels import Clamp, Conv, Error
@@ -608,7 +608,7 @@ def test_arrays_are_checked() -> None:
     with pytest.raises(errors.Error, match="takes 6 arguments, not 1"):
         lib.gather_s8(2)
     with pytest.raises(errors.Error, match="has no field zero"):
-        pool.Pool(zero=1)
+        pool_structs.Pool(zero=1)
 
 
 def test_scratch_is_asked_of_the_kernel() -> None:

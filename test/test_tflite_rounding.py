@@ -31,7 +31,7 @@ from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.batched import run_int8, stored_pixels
 from microtrain.convert.ir import Graph
 from microtrain.convert.native_model import NativeModel
-from microtrain.convert.ops import host, mul_add, pool, scale
+from microtrain.convert.ops import host, mul_add, pool_structs, scale
 from microtrain.convert.ops.aten.resample import ALIGNED, ASYMMETRIC, HALF_PIXEL, between, between_in_1024ths
 from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.reference import hostlib, tflite
@@ -147,7 +147,7 @@ def test_averages(twin: Twin, seed: int) -> None:
     p = replace(kernel_cases.draw_pool(np.random.default_rng(seed), tall=True), away=True)
     guard, rng = Guarded(), np.random.default_rng(seed)
     x, y = kernel_cases.draw_s8(rng, p.x), guard.array(p.y, np.int8)
-    twin.lib.avgpool_fwd_s8(pool.pool_struct(p.x, p.y, p.window, p.x_zero), x, y)
+    twin.lib.avgpool_fwd_s8(pool_structs.pool_struct(p.x, p.y, p.window, p.x_zero), x, y)
     guard.check()
     np.testing.assert_array_equal(y, reference.avgpool_fwd(p, x))
 

@@ -26,7 +26,7 @@ from microtrain.convert.ir import (
     Window,
     out_size,
 )
-from microtrain.convert.ops import conv_structs, host, pool
+from microtrain.convert.ops import conv_structs, host, pool_structs
 from microtrain.convert.ops.bounds import geometry, guard_bits, reach
 from microtrain.convert.pipeline import compile_graph, training_graph
 from microtrain.convert.reference import hostlib
@@ -326,9 +326,9 @@ def _record(error: Error) -> hostlib.ErrorS8:
 
 def _pool_verdicts(graph: Graph, node: Node) -> Iterator[bool]:
     """Forward pass and gradient of one pooling, all values alike."""
-    lib, struct = host.load(), pool.c_struct(graph, node)
+    lib, struct = host.load(), pool_structs.c_struct(graph, node)
     x, y = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
-    p = reference.Pool(x.shape, y.shape, pool.window_of(node), x.zero)
+    p = reference.Pool(x.shape, y.shape, pool_structs.window_of(node), x.zero)
     none = hostlib.Clamp(mask=None, m=None)
     for value in (127, -127):
         stored, found = np.full(x.shape, value, np.int8), np.zeros(y.shape, np.int8)

@@ -26,6 +26,7 @@ from .conv_structs import conv2d_struct
 from .ctext import numbers, struct
 from .environment import Env
 from .outputs import as_input
+from .pool_structs import Pool, c_struct, forward_of, shapes_of, structs, window_of
 from .stage import WindowStage, known_scratch, no_biases, nothing_before
 from .table import (
     NOT_ALIGNED,
@@ -55,44 +56,13 @@ if TYPE_CHECKING:
     from .tape import Tape
 
 
-class Pool(Record):
-    _fields_ = (
-        *((n, ctypes.c_uint16) for n in ("h_in", "w_in", "c", "h_out", "w_out")),
-        *((n, ctypes.c_uint16) for n in ("kh", "kw", "stride_h", "stride_w")),
-        *((n, ctypes.c_uint8) for n in ("pad_h", "pad_w")),
-        ("x_zero", ctypes.c_int16),
-    )
-
-
-def pool_struct(x: Shape, y: Shape, window: Window, x_zero: int) -> Pool:
-    """Parameters of a pooling from x to y."""
-    values = dict(zip(("h_in", "w_in", "c", "h_out", "w_out"), (*x, *y[:2]), strict=True))
-    return Pool(**values, **window.fields, x_zero=x_zero)
-
-
 def node_of(name: str, x: str, y: str, window: Window) -> Node:
     """An average pooling."""
     return Node(AVERAGE, name, (x,), (y,), None, window)
 
 
-def window_of(node: Node) -> Window:
-    assert node.window is not None, node.name
-    return node.window
-
-
-def c_struct(graph: Graph, node: Node) -> Pool:
-    """The kernels' parameter struct of a pooling layer."""
-    x, y, window = _shapes_of(graph, node)
-    return pool_struct(x, y, window, graph.tensors[forward_of(graph, node).inputs[0]].zero)
-
-
-def forward_of(graph: Graph, node: Node) -> Node:
-    """The pooling that a node belongs to."""
-    return graph.forward_named(node.name, (AVERAGE, MAXIMUM))
-
-
 def _forward_shapes(graph: Graph, node: Node) -> tuple[Shape, ...]:
-    rows, columns, c = _shapes_of(graph, node)[1]
+    rows, columns, c = shapes_of(graph, node)[1]
     shape = (columns, rows, c) if node.factors == DOWN else (rows, columns, c)
     return (shape,) * len(node.outputs)
 
@@ -138,7 +108,7 @@ def _call_bwd_x(names: Names, node: Node) -> str:
 
 
 def _params(env: Env, node: Node) -> reference.Pool:
-    x, y, window = _shapes_of(env.graph, node)
+    x, y, window = shapes_of(env.graph, node)
     zero = env.graph.tensors[forward_of(env.graph, node).inputs[0]].zero
     return reference.Pool(x, y, window, zero, env.graph.requantize == TFLITE)
 
@@ -159,7 +129,7 @@ def _made(env: Env, node: Node, results: tuple[np.ndarray, ...]) -> None:
 
 
 def _run_bwd_x(env: Env, node: Node) -> None:
-    kernel, (_, shape, _) = getattr(env.backend, node.op), _shapes_of(env.graph, node)
+    kernel, (_, shape, _) = getattr(env.backend, node.op), shapes_of(env.graph, node)
     inputs = (_seen(env.values[t], shape) for t in node.inputs)
     env.values[node.outputs[0]] = kernel(_params(env, node), *inputs, env.clamp(node.clamp))
 
@@ -171,13 +141,6 @@ def _seen(values: Any, shape: Shape) -> Any:
     return values.reshape(shape)
 
 
-def _shapes_of(graph: Graph, node: Node) -> tuple[Shape, Shape, Window]:
-    """Input, output and window of the pooling that a node belongs to, as its kernel sees them."""
-    forward = forward_of(graph, node)
-    (h, w, c), window = graph.tensors[forward.inputs[0]].shape, window_of(forward)
-    return (h, w, c), (*window.outputs(h, w), c), window
-
-
 def _fields(x: Shape, y: Shape, k: Window) -> Iterator[Accumulator]:
     """A window may be as large as the map; its padding has a byte."""
     yield from fields(x, y, Window(1, 1, pad_h=k.pad_h, pad_w=k.pad_w))
@@ -187,25 +150,21 @@ def _fields(x: Shape, y: Shape, k: Window) -> Iterator[Accumulator]:
 
 def _average_bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
     """The sum is exact in float32, less its zero point too, as the simulation has it."""
-    x, y, k = _shapes_of(graph, node)
+    x, y, k = shapes_of(graph, node)
     yield from _fields(x, y, k)
     yield Accumulator("a sum of a window", k.kh * k.kw * 255, 2**24, "use a smaller window")
 
 
 def _maximum_bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
     """The place of the maximum in its window takes a byte."""
-    x, y, k = _shapes_of(graph, node)
+    x, y, k = shapes_of(graph, node)
     yield from _fields(x, y, k)
     yield Accumulator("a place in a window", k.kh * k.kw - 1, 255, "use a window of 256 pixels at most")
 
 
 def _gradient_bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
-    most = taps_at_a_pixel(*_shapes_of(graph, node)) * ERROR
+    most = taps_at_a_pixel(*shapes_of(graph, node)) * ERROR
     yield Accumulator("a sum of the gradient to its input", most, INT32_MAX, "use a smaller window")
-
-
-def _structs(names: Names, node: Node) -> Iterator[str]:
-    yield struct("pool", "pool", node.name, c_struct(names.graph, node))
 
 
 def _float_average(graph: Graph, node: Node, env: Values) -> np.ndarray:
@@ -284,12 +243,12 @@ def _geometry(graph: Graph, node: Node) -> Record:
 def _step_structs(names: Names, node: Node) -> Iterator[str]:
     """Nothing for a pooling that is a stage of a stream too, and runs once more for the backward pass."""
     if all(part.name != node.name for each in names.graph.nodes for part in each.parts):
-        yield from _structs(names, node)
+        yield from structs(names, node)
 
 
 def _stage_structs(names: Names, node: Node) -> str:
     geometry = numbers(_geometry(names.graph, node))
-    return "".join(_structs(names, node)) + struct("conv2d", "rows", node.name, geometry)
+    return "".join(structs(names, node)) + struct("conv2d", "rows", node.name, geometry)
 
 
 def _operands(names: Names, node: Node, offset: int) -> tuple[str, str, str]:
