@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F  # noqa: N812
 
-from microtrain.base.plan import PROTOTYPES
+from microtrain.base.trained import PROTOTYPES
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph, Node, Tensor
 from microtrain.convert.ops import mul_add, position, programs, prototypes, reconstruct

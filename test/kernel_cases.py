@@ -29,7 +29,7 @@ from product_code_cases import check_product_code as check_product_code  # in CH
 from recurrent_cases import check_recurrent as check_recurrent  # in CHECKS
 
 from lab.networks import coded_weights
-from microtrain.base.plan import DISTANCES, SCORES, SUMS
+from microtrain.base.trained import DISTANCES, SCORES, SUMS
 from microtrain.convert.ir import FACTOR, LESS, TERM, Axis, Codes, Graph, Input, Node, Tensor, Window
 from microtrain.convert.ops import (
     activations,

@@ -16,7 +16,7 @@ from test_gradients import LEAST, cosines, everything
 from torch import nn
 
 from lab.attack.tflite_files import Int8
-from microtrain.base.plan import SCORES
+from microtrain.base.trained import SCORES
 from microtrain.convert.cli import main
 from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.batched import run_float, run_int8

@@ -12,7 +12,8 @@ import torch
 from pio_build import NULL_MODEL
 from torch import nn
 
-from microtrain.base.plan import Plan, Source, Trainables, Trained, read_plan
+from microtrain.base.plan import Plan, read_plan
+from microtrain.base.trained import Source, Trainables, Trained
 from microtrain.device.errors import DeviceError
 from microtrain.device.model_file import load_state, save_state
 from microtrain.device.state_dict import merge

@@ -22,8 +22,9 @@ from torch import nn
 
 from lab.networks import of_open_set
 from microtrain.base.errors import Error
-from microtrain.base.plan import DISTANCES, SUMS, read_plan
+from microtrain.base.plan import read_plan
 from microtrain.base.progress import Bars
+from microtrain.base.trained import DISTANCES, SUMS
 from microtrain.check_board.probe import probe
 from microtrain.convert.cli import main
 from microtrain.convert.emit.code import generate

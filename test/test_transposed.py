@@ -21,7 +21,7 @@ from torch import nn
 
 from lab.attack.tflite_files import Int8
 from microtrain.base.mirrored import mirrored
-from microtrain.base.plan import MIRRORED
+from microtrain.base.trained import MIRRORED
 from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.batched import run_float, run_int8
 from microtrain.convert.frontends.module import load_model

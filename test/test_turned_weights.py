@@ -11,7 +11,8 @@ from test_resample import assert_as_pytorch
 from torch import nn
 from torch.nn import functional
 
-from microtrain.base.plan import TURNED, Origin, Plan, read_plan, text
+from microtrain.base.plan import Origin, Plan, read_plan, text
+from microtrain.base.trained import TURNED
 from microtrain.convert.emit.code import generate
 from microtrain.convert.emit.document import document
 from microtrain.convert.frontends.module import load_model

@@ -16,7 +16,7 @@ from test_resample import assert_as_pytorch, exported
 from test_turned_weights import planned
 from torch import nn
 
-from microtrain.base.plan import HWC
+from microtrain.base.trained import HWC
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.ir import ConvertError
 from microtrain.convert.ops.aten.normalise import GROUP_NORM

@@ -27,6 +27,7 @@ MEASURING = (
     "tools/memory_report",
     "tools/base/elf.py",
     "tools/base/plan.py",
+    "tools/base/trained.py",
 )
 COMPILER = "arm-none-eabi-gcc"
 

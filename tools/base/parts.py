@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from .plan import STATISTICS
+from .trained import STATISTICS
 
 HEAD_KINDS = ("head_weight", "head_bias")
 FLOATS = (*HEAD_KINDS, *STATISTICS)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.base.plan import TURNED
+from microtrain.base.trained import TURNED
 from microtrain.convert.ir import ConvertError
 
 
@@ -54,7 +54,7 @@ class Param:
 
     origin    of the file's constant that it was made of, where its memory does not tell: one with a Home
     computed  by the model, of constants: what a layer would learn of it has no place in the state dict
-    stored    in which order it stands in the state dict, where that is another one (base/plan.py)
+    stored    in which order it stands in the state dict, where that is another one (base/trained.py)
     """
 
     name: str

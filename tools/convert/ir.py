@@ -16,8 +16,9 @@ from functools import cached_property
 import numpy as np
 
 from microtrain.base.errors import Error
-from microtrain.base.plan import FLOAT, LeftOut
+from microtrain.base.plan import FLOAT
 from microtrain.base.sound import LogMel
+from microtrain.base.trained import LeftOut
 from microtrain.base.units import Units
 from microtrain.samples.kind import told
 

@@ -15,7 +15,7 @@ import yaml
 from microtrain.base import plan
 from microtrain.base.archive import reason
 from microtrain.base.errors import short
-from microtrain.base.plan import NOTHING_LEFT_OUT, kept
+from microtrain.base.trained import NOTHING_LEFT_OUT, kept
 
 from . import lite
 from .defaults import RATE

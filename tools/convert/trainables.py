@@ -23,7 +23,7 @@ HeadStart = str | tuple[int, ...]  # "zeros", "random", "keep", or rows of the m
 class Trainable:
     """One tensor of the block.
 
-    kind      weight, fraction, bias, head_weight or head_bias, or one of STATISTICS (base/plan.py)
+    kind      weight, fraction, bias, head_weight or head_bias, or one of STATISTICS (base/trained.py)
     dtype     s8, u4 (two fractions a byte), s16 or f32
     channels  trained input channels (depthwise: channels), None: all
     scale     real value per unit, one per channel; None for the float head

@@ -18,8 +18,9 @@ import numpy as np
 
 from microtrain.base import weight_norm
 from microtrain.base.mirrored import mirrored
-from microtrain.base.plan import HWC, MIRRORED, STATISTICS, TURNED, Plan, Trained, block_of
+from microtrain.base.plan import Plan, block_of
 from microtrain.base.rows import by_channels, by_pixels
+from microtrain.base.trained import HWC, MIRRORED, STATISTICS, TURNED, Trained
 
 from .errors import DeviceError
 from .weights import Arrays

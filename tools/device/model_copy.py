@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from microtrain.base.files import replacing
-from microtrain.base.plan import OWN_HEAD, PROTOTYPES, SCORES, Plan, Trained, block_of
+from microtrain.base.plan import OWN_HEAD, Plan, block_of
 from microtrain.base.reading import reading
+from microtrain.base.trained import PROTOTYPES, SCORES, Trained
 from microtrain.convert.aten_call import Homes
 from microtrain.convert.frontends.onnx.reader import onnx_homes
 from microtrain.convert.frontends.onnx.trained import trained_onnx

@@ -10,7 +10,8 @@ import numpy as np
 from microtrain.base.errors import FileError
 from microtrain.base.files import replacing
 from microtrain.base.npz import read_npz
-from microtrain.base.plan import Plan, Trained, short_id
+from microtrain.base.plan import Plan, short_id
+from microtrain.base.trained import Trained
 
 from .errors import DeviceError
 

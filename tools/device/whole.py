@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from microtrain.base.plan import NOTHING_LEFT_OUT, Image, Layer, LeftOut, Plan, Trained, kept
+from microtrain.base.plan import Image, Layer, Plan
+from microtrain.base.trained import NOTHING_LEFT_OUT, LeftOut, Trained, kept
 
 from .weights import Arrays
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from microtrain.base import parts
 from microtrain.base.parts import FLOATS
-from microtrain.base.plan import Plan, Trained
+from microtrain.base.plan import Plan
+from microtrain.base.trained import Trained
 from microtrain.device.weights import Arrays, pack, unpack
 
 from .errors import FleetError

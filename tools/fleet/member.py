@@ -16,7 +16,7 @@ import numpy as np
 from microtrain.base.errors import Error, FileError
 from microtrain.base.files import replacing
 from microtrain.base.npz import read_npz
-from microtrain.base.plan import STATISTICS
+from microtrain.base.trained import STATISTICS
 from microtrain.device.session import Settings
 from microtrain.samples.source import Dataset
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from microtrain.base.plan import Plan, Trained
+from microtrain.base.plan import Plan
+from microtrain.base.trained import Trained
 
 from .errors import FleetError
 from .layout import Layout, Part

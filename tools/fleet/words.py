@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from microtrain.base.parts import HEAD_KINDS
-from microtrain.base.plan import PROTOTYPES
+from microtrain.base.trained import PROTOTYPES
 
 STRATEGIES = ("fedavg", "fedprox", "fedavgm", "fedadam")
 # What a board may keep for itself: kinds of tensors.

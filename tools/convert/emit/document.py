@@ -20,14 +20,12 @@ from microtrain.base.plan import (
     Layer,
     Origin,
     Replay,
-    Source,
     Sram,
     Step,
     Tensor,
-    Trainables,
-    Trained,
 )
 from microtrain.base.plan import Plan as Document
+from microtrain.base.trained import Source, Trainables, Trained
 from microtrain.convert import boards
 from microtrain.convert.ir import Graph, Node
 from microtrain.convert.memory.fleet import fleet_bytes

@@ -6,8 +6,9 @@ from rich.console import Console
 from rich.table import Table
 
 from microtrain.base.columns import Column, broken, is_wide, short, table, wrapped
-from microtrain.base.plan import SUMS, Layer
+from microtrain.base.plan import Layer
 from microtrain.base.shapes import by
+from microtrain.base.trained import SUMS
 from microtrain.convert.boards import Limits
 from microtrain.convert.ir import Graph
 from microtrain.convert.memory.fleet import fleet_bytes

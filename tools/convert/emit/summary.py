@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from microtrain.base.columns import wrapped
-from microtrain.base.plan import SUMS, Plan, block_of
+from microtrain.base.plan import Plan, block_of
+from microtrain.base.trained import SUMS
 from microtrain.convert.boards import Limits
 from microtrain.pictures.report import Line
 

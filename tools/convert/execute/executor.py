@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.base.plan import STATISTICS
+from microtrain.base.trained import STATISTICS
 from microtrain.convert.ir import Graph, Layer, split_weight
 from microtrain.convert.ops import TABLE, forward_op, saves
 from microtrain.convert.ops.environment import Env, State

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from microtrain.base.plan import DISTANCES, SUMS
+from microtrain.base.trained import DISTANCES, SUMS
 from microtrain.convert.ir import ConvertError, Graph, Layer, Node, Shape, Source, Tensor
 from microtrain.convert.names import Names
 from microtrain.convert.reference import hostlib

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from microtrain.base.plan import SCORES
+from microtrain.base.trained import SCORES
 from microtrain.convert.ir import ConvertError, Graph, Node, Shape, Tensor
 from microtrain.convert.names import Names
 from microtrain.convert.reference.hostlib import F32, NUMBER, S8, Clamp, ErrorS8, Record

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from microtrain.base.plan import NOTHING_LEFT_OUT, LeftOut
+from microtrain.base.trained import NOTHING_LEFT_OUT, LeftOut
 from microtrain.convert.ir import Graph, Layer, Node, Source
 from microtrain.convert.ops import forward_op
 from microtrain.convert.ops.conv_runs import unclamped

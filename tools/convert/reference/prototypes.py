@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.base.plan import DISTANCES, SUMS
+from microtrain.base.trained import DISTANCES, SUMS
 from microtrain.convert.ir import Graph
 
 from .hostlib import Record

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.base.plan import HWC
+from microtrain.base.trained import HWC
 from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.ir import Window
 from microtrain.convert.lowering import Lowering

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from microtrain.base.mirrored import mirrored
-from microtrain.base.plan import MIRRORED
+from microtrain.base.trained import MIRRORED
 from microtrain.convert.aten_call import Act, Call, Param, pair, sides, stride_of
 from microtrain.convert.ir import Axis
 from microtrain.convert.lowering import Lowering, of_series
