@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from microtrain.convert.axis import Axis
 from microtrain.convert.ir import (
     FACTOR,
     TERM,
-    Axis,
     Codes,
     Graph,
     Input,

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
+from microtrain.convert.axis import Axis
 from microtrain.convert.ir import (
     FACTOR,
     LESS,
-    Axis,
     Codes,
     Graph,
     Input,

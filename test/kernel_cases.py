@@ -30,7 +30,8 @@ from recurrent_cases import check_recurrent as check_recurrent  # in CHECKS
 
 from lab.networks import coded_weights
 from microtrain.base.trained import DISTANCES, SCORES, SUMS
-from microtrain.convert.ir import FACTOR, LESS, TERM, Axis, Codes, Graph, Input, Node, Tensor, Window
+from microtrain.convert.axis import Axis
+from microtrain.convert.ir import FACTOR, LESS, TERM, Codes, Graph, Input, Node, Tensor, Window
 from microtrain.convert.ops import (
     activations,
     add,

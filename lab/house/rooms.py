@@ -55,9 +55,11 @@ FLOORS: Floors = (
 CONVERT: Floors = tuple(
     tuple(f"microtrain.convert.{room}" for room in rooms.split())
     for rooms in (
+        "axis compression",  # what the IR is also made of
         "ir defaults boards",
-        # names in C; bytes of a tensor; what a reader makes of a file; what a model takes for a pixel
-        "names storage raw normalisation",
+        # names in C; bytes of a tensor; what a reader makes of a file; what a model takes for a pixel;
+        # columns that are trained
+        "names storage raw normalisation splits",
         "aten_call",  # a call of an aten op, on activations and constants
         "lowering",  # a float graph from such calls
         # what to use instead; the arithmetic in NumPy and the kernels on this machine; two options

@@ -14,8 +14,9 @@ from torch import nn
 from lab.networks import Builder, of_open_set, varied_network, with_codes
 from lab.sizes.networks import OTHERS, SCHEMES, Excited, map_again, quantized, samples
 from microtrain.base.paths import ROOT
+from microtrain.convert.axis import Axis
 from microtrain.convert.frontends.module import LoadedModel, load_model
-from microtrain.convert.ir import Axis, ConvertError, Graph
+from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.memory.replay import Request
 from microtrain.convert.ops import hop
 from microtrain.convert.ops.aten.normalise import GROUP_NORM

@@ -19,12 +19,13 @@ from microtrain.base.terminal import say
 
 from . import obstacles
 from .boards import Limits
+from .compression import Weights
 from .emit.document import flash_of, flash_total
 from .emit.tables import outside_bytes
 from .frontends.found import UnsupportedError
 from .frontends.module import LoadedModel
 from .imprinting import compile_imprinting
-from .ir import SIDE_MOST, Graph, Layer, Tensor, Weights
+from .ir import SIDE_MOST, Graph, Layer, Tensor
 from .loading import known, model_name
 from .memory.imprint import Request
 from .outside import place_outside

@@ -22,6 +22,9 @@ from microtrain.base.trained import LeftOut
 from microtrain.base.units import Units
 from microtrain.samples.kind import told
 
+from .axis import Axis
+from .compression import Code, Compression
+
 Shape = tuple[int, int, int]
 
 
@@ -93,41 +96,6 @@ class Window:
     def fields(self) -> dict[str, int]:
         """What the kernels' structs hold of it; the rest follows from the size of the output."""
         return {name: size for name, size in vars(self).items() if not name.startswith("more")}
-
-
-@dataclass(frozen=True)
-class Axis:
-    """Places along one axis of a map as weighted sums of places of another's.
-
-    inputs  how many places are summed over
-    terms   of each place of the result: places and their weights, whole numbers of 1 / whole
-    """
-
-    inputs: int
-    terms: tuple[tuple[tuple[int, int], ...], ...]
-    whole: int = 1
-
-    @property
-    def outputs(self) -> int:
-        return len(self.terms)
-
-    @cached_property
-    def matrix(self) -> np.ndarray:
-        """The weights, int64 [outputs, inputs]."""
-        found = np.zeros((self.outputs, self.inputs), np.int64)
-        for row, terms in zip(found, self.terms, strict=True):
-            for place, weight in terms:
-                row[place] += weight
-        return found
-
-    @property
-    def turned(self) -> Axis:
-        """Along it the other way, as gradients go."""
-        found: list[list[tuple[int, int]]] = [[] for _ in range(self.inputs)]
-        for output, terms in enumerate(self.terms):
-            for place, weight in terms:
-                found[place].append((output, weight))
-        return Axis(self.outputs, tuple(map(tuple, found)), self.whole)
 
 
 @dataclass(frozen=True)
@@ -296,52 +264,6 @@ class Input:
     stored: tuple[float, int] = (1.0, 0)
 
 
-@dataclass(frozen=True)
-class Weights:
-    """Of all layers in front of the head: how many there are, and their bytes as int8, with int32 biases.
-
-    head   its classes and features, if the network ends in a linear layer
-    saved  bytes that --weights-bits 4 takes less at best, where nothing is trained
-    """
-
-    count: int
-    bytes: int
-    head: tuple[int, int] | None = None
-    saved: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class Code:
-    """How a tensor is kept in fewer bytes (kernels/product_code.h): its values as `rows` of `row`.
-
-    part   values that share a byte
-    books  int8 [256][values] of each part of a row
-    """
-
-    rows: int
-    row: int
-    part: int
-    books: tuple[np.ndarray, ...]
-
-
-@dataclass(frozen=True)
-class Compression:
-    """What weights in four bits save and lose.
-
-    layers  whose weights are codes
-    saved   bytes of flash
-    signal  decibels between the logits and their change, on images that were not learned from
-    same    share of those that are answered as before
-    images  how many those are
-    """
-
-    layers: tuple[str, ...]
-    saved: int
-    signal: float
-    same: float
-    images: int
-
-
 @dataclass(frozen=True, eq=False)
 class Graph:
     """Nodes in execution order. The first `forward` of them are the forward pass (-1: all).
@@ -462,25 +384,3 @@ class Graph:
 def out_size(size: int, kernel: int, stride: int, pad: int) -> int:
     """Pixels of a window's output along one axis, PyTorch's floor rule."""
     return (size + 2 * pad - kernel) // stride + 1
-
-
-def split_weight(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
-    """Frozen and trained part of a layer's weights, both C-contiguous, in the kernels' layout."""
-    axis = 0 if layer.depthwise else 3
-    trained = np.array(layer.trained, dtype=np.intp)
-    frozen = np.setdiff1d(np.arange(layer.columns), trained)
-    take = layer.weight.take
-    return np.ascontiguousarray(take(frozen, axis=axis)), np.ascontiguousarray(take(trained, axis=axis))
-
-
-def columns_read(layer: Layer, channels: int) -> tuple[int, ...]:
-    """Input channels, of so many, that the trained columns are for: one of each group."""
-    return tuple(first + c for first in range(0, channels, layer.columns) for c in layer.trained)
-
-
-def channel_order(layer: Layer) -> tuple[int, ...] | None:
-    """Frozen channels, then trained ones; None where the split is trivial."""
-    if len(layer.trained) in (0, layer.columns):
-        return None
-    trained = set(layer.trained)
-    return (*(c for c in range(layer.columns) if c not in trained), *layer.trained)

@@ -9,11 +9,12 @@ import math
 from collections.abc import Sequence
 
 from .boards import DEFAULT, Limits
+from .compression import Weights
 from .emit import tables
 from .emit.document import flash_of, flash_total
 from .emit.firmware_flash import sizes
 from .emit.steps import step_text
-from .ir import SIDE_MOST, ConvertError, Graph, Weights
+from .ir import SIDE_MOST, ConvertError, Graph
 from .memory.fleet import fleet_bytes
 from .memory.plan import Plan
 from .pipeline import FIRMWARE_SRAM, Compiled

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .ir import ConvertError, Graph, Shape, Weights
+from .compression import Weights
+from .ir import ConvertError, Graph, Shape
 
 
 @dataclass(frozen=True)

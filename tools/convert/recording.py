@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from .compression import Code
 from .execute.batched import batches, run_int8
-from .ir import Code, ConvertError, Graph
+from .ir import ConvertError, Graph
 from .memory.replay import WHOLE, Request, rows_of
 from .pipeline import Compiled
 from .reference.product_code import learned

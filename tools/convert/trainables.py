@@ -10,10 +10,11 @@ import numpy as np
 
 from microtrain.base.plan import guesses
 
-from .ir import ConvertError, Graph, Layer, Node, Source, split_weight
+from .ir import ConvertError, Graph, Layer, Node, Source
 from .ops import forward_op, saves
 from .ops.conv_constants import bias_scale
 from .ops.losses import task_of
+from .splits import split_weight
 
 HEAD_SEED = 0
 HeadStart = str | tuple[int, ...]  # "zeros", "random", "keep", or rows of the model's own head

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .ir import Graph, Weights
+from .compression import Weights
+from .ir import Graph
 from .ops import has_head
 from .ops.coded import candidates, flash_saved
 from .trainables import layout, stored_block

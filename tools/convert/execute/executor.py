@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from microtrain.base.trained import STATISTICS
-from microtrain.convert.ir import Graph, Layer, split_weight
+from microtrain.convert.ir import Graph, Layer
 from microtrain.convert.ops import TABLE, forward_op, saves
 from microtrain.convert.ops.environment import Env, State
 from microtrain.convert.reference.kernels import Sgd
+from microtrain.convert.splits import split_weight
 from microtrain.convert.trainables import layout
 
 Array = np.ndarray

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 
 from microtrain.convert.aten_call import LayerError
-from microtrain.convert.ir import ConvertError, Weights
+from microtrain.convert.compression import Weights
+from microtrain.convert.ir import ConvertError
 
 NONE = Weights(0, 0)
 NAMED = 3  # layers of an obstacle that are named

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from microtrain.base.plan import FIXED, TFLITE
-from microtrain.convert.ir import MEAN, ONCE, Graph, Layer, Node, channel_order, columns_read, split_weight
+from microtrain.convert.ir import MEAN, ONCE, Graph, Layer, Node
 from microtrain.convert.names import identifier
 from microtrain.convert.reference import tflite
 from microtrain.convert.reference.biases import DEAD_MULTIPLIER, Bias, bias_shift, lean_bias, lean_of, qas_of
 from microtrain.convert.reference.numeric import fixed_multipliers
 from microtrain.convert.reference.proofs import fixed_words, multiplier_words
+from microtrain.convert.splits import channel_order, columns_read, split_weight
 
 from .bounds import bias_limit
 from .ctext import Table

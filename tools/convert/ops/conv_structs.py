@@ -6,9 +6,10 @@ import ctypes
 from collections.abc import Iterator
 from typing import ClassVar
 
-from microtrain.convert.ir import Graph, Layer, Node, Shape, Window, channel_order
+from microtrain.convert.ir import Graph, Layer, Node, Shape, Window
 from microtrain.convert.names import Names, identifier
 from microtrain.convert.reference.hostlib import F32, S8, S16, S32, U8, U16, Record
+from microtrain.convert.splits import channel_order
 
 from .bounds import bias_limit, geometry, layer_guard
 from .conv_constants import fine, is_lean, qas_unit, weight_id

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.ir import Graph, split_weight
+from microtrain.convert.ir import Graph
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference import real as reference_f32
 from microtrain.convert.reference.kernels import Clamp, Error, Sgd
+from microtrain.convert.splits import split_weight
 
 from .conv_constants import multipliers
 

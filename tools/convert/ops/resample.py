@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from microtrain.base.plan import TFLITE
-from microtrain.convert.ir import Axis, Graph, Node, Shape
+from microtrain.convert.axis import Axis
+from microtrain.convert.ir import Graph, Node, Shape
 from microtrain.convert.names import Names
 from microtrain.convert.reference import tflite
 from microtrain.convert.reference.hostlib import S8, U16, Clamp, ErrorS8, Record

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from microtrain.convert.ir import Graph, Node, columns_read
+from microtrain.convert.ir import Graph, Node
 from microtrain.convert.ops import updates
 from microtrain.convert.ops.gather import gathered
 from microtrain.convert.ops.table import Updates
+from microtrain.convert.splits import columns_read
 
 
 def prune(graph: Graph) -> Graph:

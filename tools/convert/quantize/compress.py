@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from microtrain.base.progress import bar
+from microtrain.convert.compression import Compression
 from microtrain.convert.execute.batched import batches, int8_node, run_int8, stored_pixels
-from microtrain.convert.ir import Compression, ConvertError, Graph, Layer, Node
+from microtrain.convert.ir import ConvertError, Graph, Layer, Node
 from microtrain.convert.limits import bias_room, prove
 from microtrain.convert.ops import coded, forward_op
 from microtrain.convert.ops.conv_constants import multipliers

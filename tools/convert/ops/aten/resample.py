@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from microtrain.convert.aten_call import Act, Call, pair, sides
-from microtrain.convert.ir import Axis
+from microtrain.convert.axis import Axis
 from microtrain.convert.lowering import Lowering
 
 from ..bounds import INT32_MAX

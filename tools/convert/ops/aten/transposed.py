@@ -8,7 +8,7 @@ from dataclasses import replace
 from microtrain.base.mirrored import mirrored
 from microtrain.base.trained import MIRRORED
 from microtrain.convert.aten_call import Act, Call, Param, pair, sides, stride_of
-from microtrain.convert.ir import Axis
+from microtrain.convert.axis import Axis
 from microtrain.convert.lowering import Lowering, of_series
 
 from ..table import Aten
