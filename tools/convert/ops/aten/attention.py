@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,9 @@ from ..tokens import VIEWS, numbers, places, seen_as, settled, turnable, view_of
 from .across import relabelled
 from .attention_bias import Wide, constant_bias, factored, widened
 from .attention_groups import Order, order_of, ordered
+from .attention_heads import heads_of, joined, split, steps_of
 from .attention_tokens import repeated
-from .channels import CONCAT, TAKE, take
+from .channels import TAKE, take
 
 ATTENTION = "attention"
 NO_MASK = "attention of every token to every other, with a constant for each pair of them or with none"
@@ -247,19 +247,19 @@ def attention(
         )
     tokens, sizes = q.dims[-2], [part.dims[-1] for part in parts]
     views = [places(low, part).reshape(-1, *part.dims[-2:]) for part in parts]
-    pixels, starts = _split(low, call, parts, views)
+    pixels, starts = split(low, call, parts, views)
     h, w, _ = low.shape(q)
-    order = None if _steps(pixels, h, w) else order_of(pixels, h, w)
+    order = None if steps_of(pixels, h, w) else order_of(pixels, h, w)
     seen = pixels if order is None else order.moved(pixels)
-    steps = _steps(seen, *(order.shape if order else (h, w)))
+    steps = steps_of(seen, *(order.shape if order else (h, w)))
     if steps is None:
         raise call.error(
             f"attention within groups of {tokens} of {h}x{w} tokens is not supported; the nearest that is: "
             "of all tokens, or of groups of one size that share none"
         )
-    heads = _heads(call, pixels, starts, sizes[0])
+    heads = heads_of(call, pixels, starts, sizes[0])
     number = np.array([heads.index(int(start)) for start in starts[0]])
-    x, tables = _joined(low, call, parts, starts, heads), None
+    x, tables = joined(low, call, parts, starts, heads), None
     if bias is not None and np.ptp(bias, axis=-1).any():
         flat = bias.reshape(-1, tokens, tokens)
         tables = factored(flat, pixels, number, (h * w, len(heads)), factor)
@@ -299,92 +299,6 @@ def _node(low: Lowering, call: Call, wide: Wide, order: Order | None, factors: t
         return made
     before = low.shape(wide.x)[:2]
     return relabelled(low, call, ordered(low, call, made, order.back), (*before, c))
-
-
-def _split(
-    low: Lowering, call: Call, parts: Sequence[Act], views: Sequence[np.ndarray]
-) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The pixels [sequences and heads, tokens], and of each part the first channel of each head."""
-    pixels, starts = [], []
-    for part, at in zip(parts, views, strict=True):
-        c = low.shape(part)[2]
-        pixel, first = at[:, :, 0] // c, at[:, :, 0] % c
-        straight = np.array_equal(at, at[:, :, :1] + np.arange(at.shape[2])) and (first == first[:, :1]).all()
-        if not straight or (first + at.shape[2] > c).any():
-            raise call.error(
-                "attention whose heads are no channels that follow one another is not supported; the nearest "
-                "that is: heads of equal parts of the features"
-            )
-        pixels.append(pixel)
-        starts.append(first[:, 0])
-    if any(low.shape(part)[:2] != low.shape(parts[0])[:2] for part in parts) or not all(
-        np.array_equal(pixels[0], other) for other in pixels[1:]
-    ):
-        raise call.error(
-            "attention between different tokens is not supported; the nearest that is: self-attention, whose "
-            "queries, keys and values are of the same tokens"
-        )
-    return pixels[0], starts
-
-
-def _steps(pixels: np.ndarray, h: int, w: int) -> tuple[int, int] | None:
-    """How far the pixels of a sequence lie apart, 1 and 1 where all pixels are one; None: not equally."""
-    own = np.unique(pixels[(pixels == 0).any(axis=1)][0]) if (pixels == 0).any() else pixels[0]
-    rows, columns = np.unique(own // w), np.unique(own % w)
-    down = int(rows[1] - rows[0]) if len(rows) > 1 else h
-    across = int(columns[1] - columns[0]) if len(columns) > 1 else w
-    grid = np.arange(h * w).reshape(h, w)
-    wanted = {grid[i::down, j::across].tobytes() for i in range(down) for j in range(across)}
-    found = {np.sort(each).tobytes() for each in pixels}
-    return (down, across) if not (h % down or w % across) and found == wanted else None
-
-
-def _heads(call: Call, pixels: np.ndarray, starts: list[np.ndarray], size: int) -> list[int]:
-    """The first channel of the queries of each head, in their order; each head has all sequences."""
-    heads = sorted({int(s) for s in starts[0]})
-    sequences = len({each.tobytes() for each in np.sort(pixels, axis=1)})
-    places = {(int(a), *(int(s) for s in rest)) for a, *rest in zip(*starts, strict=True)}
-    apart = all(b - a >= size for a, b in pairwise(heads))
-    if len(places) != len(heads) or not apart or sequences * len(heads) != len(pixels):
-        raise call.error(
-            "attention whose heads share features is not supported; the nearest that is: heads of equal parts"
-        )
-    return heads
-
-
-def _joined(
-    low: Lowering, call: Call, parts: Sequence[Act], starts: list[np.ndarray], heads: list[int]
-) -> Act:
-    """One map with the queries of all heads, then the keys, then the values."""
-    h, w, _ = low.shape(parts[0])
-    order = [[int(s[list(starts[0]).index(head)]) for head in heads] for s in starts]
-    wanted = [
-        [c for start in each for c in range(start, start + part.dims[-1])]
-        for each, part in zip(order, parts, strict=True)
-    ]
-    taken: list[tuple[Act, list[int]]] = []
-    for part, each in zip(parts, wanted, strict=True):
-        if taken and low.tensor_of(taken[-1][0]) == low.tensor_of(part):
-            taken[-1][1].extend(each)
-        else:
-            taken.append((part, list(each)))
-    maps = [_taken(low, call, part, channels) for part, channels in taken]
-    if len(maps) == 1:
-        return maps[0]
-    if len({m.tensor for m in maps}) < len(maps):
-        raise call.error(
-            "attention whose queries and values are one part of a tensor, and keys of another one, is not "
-            "supported; the nearest that is: one linear layer for all three, or one for each"
-        )
-    return low.emit(call, CONCAT, tuple(maps), (h, w, sum(len(each) for each in wanted)))
-
-
-def _taken(low: Lowering, call: Call, x: Act, channels: list[int]) -> Act:
-    h, w, c = low.shape(x)
-    image = Act(x.tensor, (low.batch, c, h, w))
-    if channels == list(range(c)):
-        return image
-    return low.emit(call, TAKE, (image,), (h, w, len(channels)), channels=tuple(channels))
 
 
 RULES: dict[str, Callable[[Lowering, Call], Any]] = {
