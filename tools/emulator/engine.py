@@ -12,8 +12,9 @@ from unicorn.unicorn_py3.unicorn import uclib
 from . import native
 from .counters import Counters
 from .errors import EmulatorError
-from .memory import FLASH_BASE, SDRAM_BASE, SDRAM_SIZE, SRAM_BASE, SYSTEM_MEMORY_SIZE, Memory
-from .native import DTCM_BYTES, EXC_RETURN, NEVER, SRAM_PAGES_MAX, STOPPED_AT_FPU, NativeState
+from .mapping import cached, map_memory
+from .memory import FLASH_BASE, SRAM_BASE, Memory
+from .native import EXC_RETURN, NEVER, SRAM_PAGES_MAX, STOPPED_AT_FPU, NativeState
 from .registers import Register
 from .speedup import Speedup
 
@@ -26,9 +27,6 @@ CPU_MODEL = {
     "cortex-m7": arm_const.UC_CPU_ARM_CORTEX_M7,
 }  # UC_MODE_MCLASS would make each a Cortex-M33
 INSTRUCTION_CACHE, DATA_CACHE = (64, 2), (32, 4)  # sets and ways; 4 KB each
-READ_WRITE = unicorn.UC_PROT_READ | unicorn.UC_PROT_WRITE
-READ_EXECUTE = unicorn.UC_PROT_READ | unicorn.UC_PROT_EXEC
-WIDEST = 8  # bytes of one access
 UNICORN_MINIMUM = (2, 1, 4)
 ReadRegister = Callable[[int, int], int]  # (address, size) -> value
 WriteRegister = Callable[[int, int, int], None]  # (address, size, value)
@@ -103,7 +101,7 @@ class Engine:
         """A processor with everything mapped."""
         self._uc = uc = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB)
         uc.ctl_set_cpu_model(CPU_MODEL[self.memory.chip.cpu])
-        self._map_memory(uc)
+        map_memory(uc, self.memory)
         for page in pages:
             self._map_page(page)
         self._guard_memory(uc)
@@ -111,7 +109,7 @@ class Engine:
         self._hook(unicorn.UC_HOOK_INTR, "native_interrupt")
         if strict:
             self._hook(unicorn.UC_HOOK_CODE, "native_alignment")
-        for first, last in self._cached() if caches else ():
+        for first, last in cached(self.memory) if caches else ():
             self._hook(
                 unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, "native_data_access", first, last
             )
@@ -161,31 +159,6 @@ class Engine:
         self._hook(unicorn.UC_HOOK_MEM_FETCH_UNMAPPED, "native_exc_return", EXC_RETURN, 0xFFFF_FFFF)
         for first, last in ((0, SRAM_BASE - 1), (end, EXC_RETURN - 1)):
             uc.hook_add(unicorn.UC_HOOK_MEM_INVALID, self._on_bad_access, None, first, last)
-
-    def _cached(self) -> list[tuple[int, int]]:
-        """First and last address of all data that the caches see, and of accesses that reach into it."""
-        ranges = [
-            (FLASH_BASE, len(self.memory.flash)),
-            (SRAM_BASE + DTCM_BYTES, len(self.memory.sram) - DTCM_BYTES),
-        ]
-        if external := self.memory.chip.external:
-            ranges.append((external.base, external.size))
-        return [(base - WIDEST + 1, base + size - 1) for base, size in ranges]
-
-    def _map_memory(self, uc: unicorn.Uc) -> None:
-        memory = self.memory
-        flash, sram = ctypes.addressof(memory.flash_view), ctypes.addressof(memory.sram_view)
-        for base in memory.flash_bases:
-            uc.mem_map_ptr(base, len(memory.flash), READ_EXECUTE, flash)
-            uc.mem_protect(base, len(memory.flash), READ_EXECUTE)  # stores are dropped from here on
-        uc.mem_map_ptr(SRAM_BASE, len(memory.sram), unicorn.UC_PROT_ALL, sram)
-        system = ctypes.addressof(memory.system_view)
-        uc.mem_map_ptr(memory.system_base, SYSTEM_MEMORY_SIZE, unicorn.UC_PROT_READ, system)
-        if memory.external_view is not None and memory.chip.external is not None:
-            view, external = ctypes.addressof(memory.external_view), memory.chip.external
-            uc.mem_map_ptr(external.base, external.size, unicorn.UC_PROT_NONE, view)
-        if memory.sdram_view is not None:
-            uc.mem_map_ptr(SDRAM_BASE, SDRAM_SIZE, READ_WRITE, ctypes.addressof(memory.sdram_view))
 
     def watch(self, address: int, callback: Callable[[], None]) -> None:
         """Call back each time the instruction at this address is about to run, now and after every reset."""
