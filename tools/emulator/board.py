@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from . import native
+from .calls import costs, entries
 from .chips import Chip
 from .clock import VirtualClock
 from .core import Core
@@ -14,7 +15,7 @@ from .engine import Engine
 from .errors import EmulatorError, Fault
 from .loop import Loop, Stop, Until
 from .memory import ERASED, FLASH_BASE, Memory
-from .native import CALLS_MAX, NEVER
+from .native import NEVER
 from .peripherals import usart
 from .peripherals.base import Peripheral
 from .peripherals.bus import Bus
@@ -274,20 +275,12 @@ class Board:
         Errors        EmulatorError where the ELF has no such function, or there are too many
         """
         self._watched = tuple(functions)
-        missing = [name for name in self._watched if name not in self.image.symbols]
-        if missing:
-            raise EmulatorError(f"{self.image.path} has no function {missing[0]}: nothing to watch.")
-        if len(self._watched) > CALLS_MAX:
-            raise EmulatorError(
-                f"{len(self._watched)} functions are more than the {CALLS_MAX} that can be watched at once."
-            )
-        self._engine.watch_calls([self.image.symbols[name] & ~1 for name in self._watched], only_inside)
+        self._engine.watch_calls(entries(self.image, self._watched), only_inside)
         self.clear_profile()
 
     def calls(self) -> dict[str, CallCost]:
         """Calls of each watched function since `watch_calls`, and the instructions in those that returned."""
-        calls = zip(self._watched, self._state.calls, strict=False)
-        return {name: CallCost(int(call.count), int(call.instructions)) for name, call in calls}
+        return costs(self._watched, self._state.calls)
 
     def cache_use(self) -> CacheUse:
         """What the caches did since power-on or `clear_profile`; zeros where they are not modelled."""
