@@ -8,7 +8,8 @@ from itertools import product
 import numpy as np
 
 from lab.networks import OVER_CHANNELS, Builder, varied_network, with_codes
-from lab.pieces.networks import Named, attended, gates, groups, normed, sampled
+from lab.pieces.chains import Named
+from lab.pieces.networks import attended, gates, groups, normed, sampled
 from lab.sizes.networks import SCHEMES
 from microtrain.convert.ops.aten.pool import MAXIMUM
 from microtrain.convert.ops.tokens import LAST

@@ -18,7 +18,7 @@ from microtrain.convert.frontends.module import load_model
 from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.scheme import find as scheme_of
 
-from .networks import Named, moving, remembering, varied
+from .chains import Named, moving, remembering, varied
 
 OTHER_SEEDS = range(1000, 1012)
 TINY = ("kws_dscnn_int8", "resnet8_int8", "vww96_int8", "ad01_int8")

@@ -30,7 +30,7 @@ SIZES = ("ARENA_BYTES", "TRAINABLE_BYTES", "CLASSES", "WIDTH", "CHANNELS")
 ROOM = 70  # records that pieces.c makes; as many as there are classes where these are more
 GRAPHS, LIBRARY, DIGEST, LIST = "graphs.pickle", "library", "digest", ".batches"
 PROGRAM = Path(__file__).with_name("pieces.c")
-OWN = ("library.py", "networks.py", "held_out.py", "pieces.c")
+OWN = ("library.py", "networks.py", "chains.py", "held_out.py", "pieces.c")
 OTHERS = ("tools/**/*.py", "firmware/**/*.[chS]", "lab/networks.py", "lab/sizes/networks.py")
 INPUTS = (*OTHERS, *(f"lab/pieces/{name}" for name in OWN))
 
