@@ -26,6 +26,18 @@ def test_the_house_stays_in_order() -> None:
     assert found["most_parameters"] <= 8
 
 
+def test_files_can_be_read_at_one_sitting() -> None:
+    assert sources.too_long(sources.files(sources.ROOMS)) == []
+
+
+def test_a_long_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "ROOT", tmp_path)
+    files = [tmp_path / "a.py", tmp_path / "b.py"]
+    for file, lines in zip(files, (400, 401), strict=True):
+        file.write_text("pass\n" * lines)
+    assert sources.too_long(files) == ["b.py"]
+
+
 @pytest.mark.parametrize("name", TOOLS)
 def test_a_help_text_imports_nothing_heavy(name: str) -> None:
     assert speed.heavy_modules(name) == []

@@ -13,6 +13,8 @@ from microtrain.base.paths import ROOT
 
 PYTHON = ("*.py",)
 C = ("*.c", "*.h", "*.S", "*.inc")
+ROOMS = ("tools/*.py", "lab/*.py")
+MOST_LINES = 400  # of a file of these
 MADE_UP = "test/fixtures/"  # programs that tests run, no part of the house
 OPENS = re.compile(r"^(?![ \t#/}*]).*\b(\w+)\(")  # a definition begins at the left margin
 
@@ -44,6 +46,12 @@ def lines(found: list[Path]) -> dict[str, int]:
         top = path.relative_to(ROOT).parts[0]
         total[top] = total.get(top, 0) + len(path.read_text(encoding="utf-8").splitlines())
     return dict(sorted(total.items()))
+
+
+def too_long(found: list[Path]) -> list[str]:
+    """Files with more than MOST_LINES."""
+    counted = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8").count("\n") for path in found}
+    return [name for name, count in counted.items() if count > MOST_LINES]
 
 
 def python_functions(path: Path) -> Iterator[Function]:
