@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -182,3 +183,20 @@ def test_a_long_function_is_several_tables(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         run_float(graph, images).reshape(8, -1), torch_logits(net, images), rtol=1e-4, atol=1e-4
     )
+
+
+@pytest.mark.parametrize(("least", "most", "passes"), [(-0.4, 0.6, 2), (1.0, 1.8, 2), (0.5, 1.5, 4)])
+def test_slopes_of_channels(least: float, most: float, passes: int, tmp_path: Path) -> None:
+    """No table has several: they are a layer of pixels and a sum, where all lie on one side of 1."""
+    net = randomise(Net(nn.PReLU(8)), 3)
+    with torch.no_grad():
+        function: Any = net.function
+        function.weight.copy_(torch.linspace(least, most, 8))
+    graph, images = loaded(net, tmp_path), images_for(net, 16, 5)
+    assert len(ops(graph)) == 5 + 2 * passes
+    np.testing.assert_allclose(
+        run_float(graph, images).reshape(16, -1), torch_logits(net, images), rtol=1e-4, atol=1e-4
+    )
+    quantized = quantize_model(graph, images, Choices())
+    assert min(row.own_db for row in compare(graph, quantized, images)[0]) > 30
+    assert_as_autograd(everything(quantized).graph, 0.97)

@@ -230,19 +230,29 @@ def _bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:
 
 
 def _prelu(low: Lowering, call: Call) -> Act:
-    """Slopes that are all alike are a leaky ReLU; others a x + (1 - a) relu(x), and stay frozen."""
+    """Slopes that are all alike are a leaky ReLU; others stay frozen.
+
+    x + relu((a - 1) x) where no slope is above 1, x - relu((1 - a) x) where none is below, and
+    a x + (1 - a) relu(x) else.
+    """
     slope = low.constant(call, call.args.get("weight"), "slope").value
-    if slope.size > 1 and np.ptp(slope):
-        x = low.channelled(call, call.x)
-        if slope.size != low.shape(x)[2]:
-            raise unsupported(call)
-        above = low.emit(call, "relu", (x,), low.shape(x), dims=x.dims)
-        parts = (low.scaled(call, x, slope.ravel()), low.scaled(call, above, 1.0 - slope.ravel()))
-        return low.emit(replace(call, builtin=False), "add", parts, low.shape(x), dims=x.dims)
     if not slope.size:
         raise unsupported(call)
-    args = {"self": call.x, "negative_slope": float(slope.flat[0])}
-    return _lower(low, replace(call, op=LEAKY, args=args))
+    if not np.ptp(slope):
+        args = {"self": call.x, "negative_slope": float(slope.flat[0])}
+        return _lower(low, replace(call, op=LEAKY, args=args))
+    x, apart = low.channelled(call, call.x), replace(call, builtin=False)
+    if slope.size != low.shape(x)[2]:
+        raise unsupported(call)
+    side = 1.0 if slope.max() <= 1 else -1.0 if slope.min() >= 1 else None
+    if side is None:
+        above = low.emit(call, "relu", (x,), low.shape(x), dims=x.dims)
+        parts = (low.scaled(call, x, slope.ravel()), low.scaled(call, above, 1.0 - slope.ravel()))
+        return low.emit(apart, "add", parts, low.shape(x), dims=x.dims)
+    below = low.scaled(call, x, side * (slope.ravel() - 1.0))
+    below = low.emit(apart, "relu", (below,), low.shape(x), dims=x.dims)
+    factors = (side,) if side < 0 else ()
+    return low.emit(apart, "add", (x, below), low.shape(x), dims=x.dims, factors=factors)
 
 
 def _lower(low: Lowering, call: Call) -> Act:
