@@ -149,7 +149,7 @@ def test_factors_of_channels_stay_a_layer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("function", [lambda x: x * torch.sign(x), lambda x: x * (x > 0.2)])
 def test_what_passes_no_gradient_stays_apart(function: Function, tmp_path: Path) -> None:
-    """PyTorch learns through the other factor alone; a table would have a step to learn from."""
+    """PyTorch learns through the other factor alone; a mean over a step would see the jump."""
     net = randomise(Net(function), 3)
     graph = loaded(net, tmp_path)
     assert "multiply_maps" in ops(graph)
