@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from drawn_networks import FloatBuilder, float_networks
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,8 @@ from torch import nn
 from torch_networks import images_for, randomise, torch_logits, write
 
 from lab.attack.tflite_files import Int8
-from microtrain.base.plan import Origin
+from microtrain.base.plan import Origin, read_plan
+from microtrain.convert.cli import main
 from microtrain.convert.emit.code import generate
 from microtrain.convert.emit.document import document
 from microtrain.convert.execute.batched import run_int8
@@ -358,3 +360,55 @@ def test_two_of_three_channels_of_visual_wake_words(tmp_path: Path) -> None:
     images = images_of(graph, 40)
     np.testing.assert_array_equal(run_int8(graph, images), run_int8(whole, images))
     assert known(loaded).layers["conv24"].weight.shape == (60, 1, 1, 44), "seen before calibration too"
+
+
+@pytest.mark.parametrize("each", [True, False])
+def test_constants_of_channels_in_an_int8_file_keep_them(each: bool, tmp_path: Path) -> None:
+    """A batch norm behind an activation: its constants are those of all channels."""
+    net = replace(Int8.input((8, 6, 3), seed=2), still=8)
+    net = net.conv(16, (3, 3), 1, (8, 6), (0.04, -128))
+    net = net.by_constant("MUL", each, (0.012, -100), (0.06, -40))
+    net = net.by_constant("ADD", True, (0.01, 9), (0.05, -30))
+    net = replace(net, still=0).conv(8, (1, 1), 1, (8, 6), (0.03, -128)).linear(4, (0.05, 0))
+    model = tmp_path / "norm.tflite"
+    model.write_bytes(net.file())
+    loaded = load(model, False, None)
+    graph, _ = quantized_with_report(loaded, Choices(), False, None)
+    whole = quantize_model(loaded.graph, np.empty(0), Choices())
+    assert "mul_add" in [node.op for node in graph.nodes]
+    np.testing.assert_array_equal(run_int8(graph, images_of(graph)), run_int8(whole, images_of(graph)))
+
+
+class Blocks(nn.Module):
+    shape = (3, 8, 8)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 1, 1), nn.ReLU())
+        self.block = nn.Sequential(nn.Conv2d(16, 24, 1), nn.ReLU())
+        self.head = nn.Linear(24, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.head(self.block(self.stem(x)).mean((2, 3))))
+
+
+def test_modules_beside_blocks_keep_all_channels(tmp_path: Path) -> None:
+    """They are new, and of the sizes that the model has."""
+    model, data, net = tmp_path / "net.pt2", tmp_path / "samples.npz", randomise(Blocks(), 4)
+    with torch.no_grad():
+        first: Any = net.stem
+        first[0].weight[:8], first[0].bias[:8] = 0.0, -0.1
+    write(net, model, "exported")
+    np.savez(data, images=images_for(net, 24, 1))
+    scheme = tmp_path / "lite.yaml"
+    scheme.write_text("lite_residuals: {blocks: [block.0], groups: 3}\n")
+    sizes = {}
+    for words in ([], ["--scheme", str(scheme)]):
+        out = tmp_path / "out"
+        done = CliRunner().invoke(
+            main, [str(model), "--calibration", str(data), "--classes", "4", "-o", str(out), *words]
+        )
+        assert done.exit_code == 0, done.output
+        sizes[len(words)] = {row.layer: row.output[2] for row in read_plan(out / "plan.json").layers}
+        assert ("left out" in done.output) == (not words), done.output
+    assert sizes[0]["stem.0"] == 8 and sizes[2]["stem.0"] == 16

@@ -382,7 +382,8 @@ def test_a_depthwise_layer_of_pixels_takes_the_place_of_any_map(
     np.testing.assert_array_equal(y, want)
     kernel_cases.same_mask(bits, want_bits)
     halved = Conv(shape, (19, 21, channels), Window(1, 1, 2, 2), -7, 5, p.m, 4)
-    assert not twin.in_place("dwconv2d", halved)
+    wider = Conv(shape, (37, 42, channels), Window(1, 1, more_w=1), -7, 5, p.m, 4)
+    assert not twin.in_place("dwconv2d", halved) and not twin.in_place("dwconv2d", wider)
 
 
 def test_outputs_may_not_take_the_place_of_what_is_read_again(twin: Twin) -> None:

@@ -19,8 +19,8 @@ from torch_networks import images_for, randomise, torch_logits, write
 
 from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import load_model
-from microtrain.convert.ir import Graph
-from microtrain.convert.ops.activations import stored
+from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.ops.activations import slopes, stored
 from microtrain.convert.ops.functions import ACTIVATIONS, CURVE, PROGRAM
 from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.quantize.fidelity import compare
@@ -148,13 +148,43 @@ def test_factors_of_channels_stay_a_layer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("function", [lambda x: x * torch.sign(x), lambda x: x * (x > 0.2)])
-def test_what_passes_no_gradient_stays_apart(function: Function, tmp_path: Path) -> None:
-    """PyTorch learns through the other factor alone; a mean over a step would see the jump."""
+def test_what_passes_no_gradient_passes_none(function: Function, tmp_path: Path) -> None:
+    """PyTorch learns through the other factor alone."""
     net = randomise(Net(function), 3)
     graph = loaded(net, tmp_path)
-    assert "multiply_maps" in ops(graph)
+    assert ops(graph).count(CURVE) == 2 and len(graph.nodes) == 7
     quantized = quantize_model(graph, images_for(net, 16, 5), Choices())
     assert_as_autograd(everything(quantized).graph, 0.95)
+
+
+@pytest.mark.parametrize("function", [lambda x: torch.sqrt(f.relu(x)) + x, lambda x: x * torch.log1p(x * x)])
+def test_roots_and_logarithms_stay_apart(function: Function, tmp_path: Path) -> None:
+    """Their tables hold the mean derivative over a step, which that of a sum or a product is not."""
+    graph = loaded(randomise(Net(function), 3), tmp_path)
+    assert {"power_of", "log_of"} & {*ops(graph)} and len(graph.nodes) > 7
+
+
+POLES: dict[str, Function] = {
+    "x + 1 / x": lambda x: x + 1 / x,
+    "0.5 / x": lambda x: 0.5 / x,
+    "relu(1 / x)": lambda x: torch.relu(1 / x),
+    "x / (x - 0.3)": lambda x: x / (x - 0.3),
+}
+
+
+@pytest.mark.parametrize("form", POLES)
+def test_a_pole_is_a_sentence(form: str, tmp_path: Path) -> None:
+    """Wherever in a function it is; the divisor of softsign has none."""
+    net = randomise(Net(POLES[form]), 3)
+    with pytest.raises(ConvertError, match="divides by numbers that come too near to 0"):
+        quantize_model(loaded(net, tmp_path), images_for(net, 16, 5), Choices())
+
+
+def test_slopes_without_a_bound_are_none(tmp_path: Path) -> None:
+    net = randomise(Net(lambda x: x * torch.exp(-torch.exp(-900 * x))), 3)
+    graph = quantize_model(loaded(net, tmp_path), images_for(net, 16, 5), Choices())
+    made = [slopes(graph, node) for node in graph.nodes if node.op == CURVE]
+    assert made and all(each.any() for each in made)
 
 
 def test_what_another_layer_reads_stays_as_well(tmp_path: Path) -> None:

@@ -59,6 +59,16 @@ def _softmax(x: np.ndarray) -> np.ndarray:
     return np.asarray((e / e.sum(1, keepdims=True)).reshape(x.shape))
 
 
+def _between(x: np.ndarray) -> np.ndarray:
+    """Twice as large, between neighbours from the first pixel on: what is behind the last is it."""
+    for axis in (2, 3):
+        last = x.take([-1], axis)
+        halves = (x + np.concatenate([np.delete(x, 0, axis), last], axis)) / 2
+        shape = [n * (2 if at == axis else 1) for at, n in enumerate(x.shape)]
+        x = np.stack([x, halves], axis + 1).reshape(shape)
+    return x
+
+
 def _upsampled(x: np.ndarray) -> np.ndarray:
     return x.repeat(2, 2).repeat(2, 3)
 
@@ -80,6 +90,20 @@ FORMS: dict[str, tuple[int, list[Any], dict[str, np.ndarray], int, Any]] = {
         {"s": np.array([1, 1, 2, 2], np.float32)},
         480,
         _upsampled,
+    ),
+    "Upsample, linear": (
+        9,
+        [by("Upsample", "y s", mode="linear")],
+        {"s": np.array([1, 1, 2, 2], np.float32)},
+        480,
+        _between,
+    ),
+    "Resize to fewer": (
+        10,
+        [by("Resize", "y s", mode="nearest")],
+        {"s": np.array([1, 1, 0.5, 0.6], np.float32)},
+        36,
+        lambda y: y[:, :, [0, 2, 4]][:, :, :, [0, 1, 3]],
     ),
     "Resize": (
         10,

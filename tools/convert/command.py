@@ -60,7 +60,8 @@ def run(model: Path, wanted: Wanted) -> bool:
     choices = choices_of(loaded, wanted)
     compared = wanted.compared or wanted.labelled is not None
     images = images_of(loaded, wanted)
-    quantized, report_files = quantized_with_report(loaded, choices, compared, wanted.labelled, images)
+    asked = (loaded, choices, compared, wanted.labelled, images)
+    quantized, report_files = quantized_with_report(*asked, whole=_beside_blocks(wanted))
     quantized = quantized.replace(gate=wanted.gate or 0.0, saves=not wanted.no_checkpoints)
     quantized = tasks.measured_by(quantized, loaded, wanted)
     compiled = compiled_for(quantized, wanted, target.limits, images)
@@ -72,6 +73,11 @@ def run(model: Path, wanted: Wanted) -> bool:
     if wanted.explain:
         print_waterfall(quantized, compiled, console())
     return True
+
+
+def _beside_blocks(wanted: Wanted) -> bool:
+    """Whether modules learn beside blocks, of whose sizes they are in the model too."""
+    return wanted.scheme is not None and find_scheme(wanted.scheme).lite is not None
 
 
 def rounded(loaded: LoadedModel, wanted: Wanted) -> LoadedModel:

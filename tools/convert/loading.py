@@ -108,15 +108,17 @@ def quantized_with_report(
     compared: bool,
     labelled: Path | None,
     images: np.ndarray | None = None,
+    whole: bool = False,
 ) -> tuple[Graph, dict[str, str]]:
     """The int8 graph; with `compared` its quantization report is printed, and returned as files.
 
     Channels that never change are left out of it, but of a published checkpoint, whose schemes and learned
     bits are of all.
     images  of calibration, where they have been read already
+    whole   all channels stay, as where modules that learn beside blocks are of their sizes
     """
     graph, files = _quantized(loaded, choices, compared, labelled, images)
-    if loaded.kind == "checkpoint":
+    if whole or loaded.kind == "checkpoint":
         return graph, files
     made = without_constants(graph)
     if gone := left_out(graph, made):

@@ -103,7 +103,7 @@ def quantized(model: Path, wanted: Wanted) -> Graph:
     given = wanted.normalisation, wanted.calibration, wanted.logits
     loaded = load(model, wanted.trust, wanted.input_shape, *given)
     headed(loaded.graph)
-    return quantized_with_report(loaded, Choices(wanted.calibration), False, None)[0]
+    return quantized_with_report(loaded, Choices(wanted.calibration), False, None, whole=wanted.lite)[0]
 
 
 def digest_graph(graph: Graph) -> str:

@@ -19,7 +19,8 @@ uint32_t dwconv2d_fwd_scratch(const struct conv2d *p)
 /* True where an output is made of the pixel in its place alone, so that tiles do not meet. */
 static int is_of_pixels(const struct conv2d *p)
 {
-    return p->kh == 1 && p->kw == 1 && p->stride_h == 1 && p->stride_w == 1 && p->pad_h == 0 && p->pad_w == 0;
+    int small = p->kh == 1 && p->kw == 1 && p->stride_h == 1 && p->stride_w == 1;
+    return small && p->pad_h == 0 && p->pad_w == 0 && p->h_out == p->h_in && p->w_out == p->w_in;
 }
 
 uint32_t dwconv2d_fwd_in_place(const struct conv2d *p)

@@ -93,9 +93,8 @@ def stored(graph: Graph, node: Node) -> tuple[np.ndarray, np.ndarray]:
 
 def _slope(activation: Activation, real: np.ndarray, step: float, factors: tuple[float, ...]) -> np.ndarray:
     """dy/dx of real numbers that lie a step apart."""
-    found = activation.slope(real, *factors) if activation.slope else None
-    if found is not None:
-        return found
+    if activation.slope is not None:
+        return activation.slope(real, *factors)
     before, behind = (activation.value(real + off, *factors) for off in (-step / 2, step / 2))
     return np.asarray((behind - before) / step)
 

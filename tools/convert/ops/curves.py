@@ -133,11 +133,6 @@ def slope(x: np.ndarray, number: float, *given: float) -> np.ndarray:
     return np.asarray(list(CURVES.values())[int(number)].slope(x, *given))
 
 
-def is_flat(number: float) -> bool:
-    """Whether a function's derivative is 0 wherever there is one."""
-    return list(CURVES.values())[int(number)].slope is _nothing
-
-
 def factors(call: Call) -> tuple[float, ...]:
     """The number of a call's function, and what the call says beside the activation."""
     op = call.op.rstrip("_") or call.op

@@ -42,8 +42,8 @@ STEEPEST = 32767 / 2.0**14  # of activations that are trained behind
 class Activation:
     """What tells one activation from the others.
 
-    value, slope  the function and its derivative, of float64 values and the node's factors; in the place of
-                  either, None: the mean over a step of what is stored
+    value, slope  the function and its derivative, of float64 values and the node's factors; None: the mean
+                  over a step of what is stored
     arguments     names of the call's arguments by position
     factors       the node's factors, from the call
     as_tflite     what TensorFlow Lite's reference kernel makes of int8 values, or None, where it is the
@@ -52,7 +52,7 @@ class Activation:
 
     name: str
     value: Callable[..., np.ndarray]
-    slope: Callable[..., np.ndarray | None] | None
+    slope: Callable[..., np.ndarray] | None
     arguments: str
     factors: Callable[[Call], tuple[float, ...]]
     as_tflite: Callable[..., np.ndarray | None] | None = None
@@ -178,26 +178,38 @@ def _log(x: np.ndarray, shift: float, gain: float) -> np.ndarray:
 
 
 def _curve(x: np.ndarray, number: float, *given: float) -> np.ndarray:
-    return _run(x, given)[0] if number == PROGRAM else curves.value(x, number, *given)
+    return of_program(x, given) if number == PROGRAM else curves.value(x, number, *given)
 
 
-def _curve_slope(x: np.ndarray, number: float, *given: float) -> np.ndarray | None:
+def _curve_slope(x: np.ndarray, number: float, *given: float) -> np.ndarray:
     return _run(x, given)[1] if number == PROGRAM else curves.slope(x, number, *given)
 
 
+def of_program(x: np.ndarray, program: Program) -> np.ndarray:
+    """What a program makes of numbers."""
+    return _run(x, program)[0]
+
+
 def _run(x: np.ndarray, program: Program) -> programs.Dual:
-    slopes = {**{name: each.slope for name, each in ACTIVATIONS.items()}, POWER: _slope_of_power}
-    return programs.run(x, program, [(each.value, slopes[name]) for name, each in ACTIVATIONS.items()])
+    bounded: dict[str, Callable[..., np.ndarray]] = {LOGARITHM: _no_slope, POWER: _slope_of_power}
+    table = [(each.value, each.slope or bounded[name]) for name, each in ACTIVATIONS.items()]
+    return programs.run(x, program, table)
 
 
-def _slope_of_power(x: np.ndarray, exponent: float, gain: float) -> np.ndarray | None:
-    """Where it has a bound."""
-    if exponent < 1:
-        return None
+def _no_slope(x: np.ndarray, *given: float) -> np.ndarray:
+    raise ValueError("no program holds what has no bound")
+
+
+def _slope_of_power(x: np.ndarray, exponent: float, gain: float) -> np.ndarray:
+    """Where it has a bound: of what is no root, nor near a pole."""
     base = gain * np.asarray(x)
-    return np.asarray(
-        exponent * gain * (base if exponent == int(exponent) else np.maximum(base, 0)) ** (exponent - 1)
-    )
+    base = base if exponent == int(exponent) else np.maximum(base, TINY)
+    return np.asarray(exponent * gain * base ** (exponent - 1))
+
+
+def is_steep(node: Node) -> bool:
+    """Whether a node's derivative has no bound near 0, as that of a root or a logarithm."""
+    return node.op == LOGARITHM or (node.op == POWER and 0 < node.factors[0] < 1)
 
 
 def has_pole(node: Node) -> bool:

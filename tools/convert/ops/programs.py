@@ -17,8 +17,7 @@ import numpy as np
 
 Program = tuple[float, ...]
 Value = Callable[..., np.ndarray]
-Slope = Callable[..., np.ndarray | None] | None
-Dual = tuple[np.ndarray, np.ndarray | None]  # a value and its derivative, None where that has no bound
+Dual = tuple[np.ndarray, np.ndarray]  # a value and its derivative
 NUMBER, LINE, SUM, PRODUCT, FUNCTION = (float(word) for word in range(5))
 LONGEST = 200  # numbers of a program
 
@@ -39,8 +38,8 @@ def function(of: Program, which: int, factors: Sequence[float]) -> Program:
     return (*of, FUNCTION, float(which), float(len(factors)), *factors)
 
 
-def run(x: np.ndarray, program: Sequence[float], functions: Sequence[tuple[Value, Slope]]) -> Dual:
-    """What a program makes of numbers, 0 where that is none, and its derivative.
+def run(x: np.ndarray, program: Sequence[float], functions: Sequence[tuple[Value, Value]]) -> Dual:
+    """What a program makes of numbers, 0 where that is none, and its derivative, 0 where that has no bound.
 
     functions  the table of activations: of each its value and its derivative
     """
@@ -53,28 +52,17 @@ def run(x: np.ndarray, program: Sequence[float], functions: Sequence[tuple[Value
                 stack.append((np.asarray(x), np.ones_like(x)))
             elif word == LINE:
                 factor, shift, (value, slope) = rest.pop(0), rest.pop(0), stack.pop()
-                stack.append((factor * value + shift, _scaled(slope, factor)))
+                stack.append((factor * value + shift, factor * slope))
             elif word == SUM:
                 times, share, (b, db), (a, da) = rest.pop(0), rest.pop(0), stack.pop(), stack.pop()
-                both = None if da is None or db is None else share * (da + times * db)
-                stack.append((share * (a + times * b), both))
+                stack.append((share * (a + times * b), share * (da + times * db)))
             elif word == PRODUCT:
                 (b, db), (a, da) = stack.pop(), stack.pop()
-                stack.append((a * b, None if da is None or db is None else da * b + a * db))
+                stack.append((a * b, da * b + a * db))
             else:
                 which, count = int(rest.pop(0)), int(rest.pop(0))
                 given, rest = rest[:count], rest[count:]
-                stack.append(_applied(*functions[which], stack.pop(), given))
+                (inner, along), (function_of, slope_of) = stack.pop(), functions[which]
+                stack.append((function_of(inner, *given), slope_of(inner, *given) * along))
         ((value, slope),) = stack
-        return np.where(np.isnan(value), 0.0, value), slope
-
-
-def _scaled(slope: np.ndarray | None, factor: float) -> np.ndarray | None:
-    return None if slope is None else factor * slope
-
-
-def _applied(value: Value, slope: Slope, of: Dual, given: Sequence[float]) -> Dual:
-    """A function of a value."""
-    x, inner = of
-    outer = slope(x, *given) if slope else None
-    return value(x, *given), None if outer is None or inner is None else outer * inner
+        return np.where(np.isnan(value), 0.0, value), np.where(np.isfinite(slope), slope, 0.0)

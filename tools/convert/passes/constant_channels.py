@@ -20,7 +20,8 @@ from microtrain.base.trained import NOTHING_LEFT_OUT, LeftOut
 from microtrain.convert.ir import Graph, Layer, Node, Source
 from microtrain.convert.ops import forward_op
 from microtrain.convert.ops.conv_runs import unclamped
-from microtrain.convert.ops.stage import ElementStage, WindowStage
+from microtrain.convert.ops.functions import ACTIVATIONS
+from microtrain.convert.ops.stage import WindowStage
 from microtrain.convert.ops.table import Learns
 
 LEAST, MOST = -128, 127
@@ -152,13 +153,13 @@ def _depthwise(graph: Graph, node: Node) -> bool:
 
 
 def _apart(graph: Graph, node: Node) -> bool:
-    """Whether a node has no constants, and makes each channel of the input's channel of that number alone."""
+    """Whether a node makes each channel of the input's of that number alone, and has no constants of any."""
     if node.layer is not None or len(node.inputs) != 1:
         return False
     stage = forward_op(node).stage
     shapes = (graph.tensors[t].channels for t in (node.inputs[0], node.outputs[0]))
     alone = isinstance(stage, WindowStage) and not stage.mixes
-    return len(set(shapes)) == 1 and (alone or (isinstance(stage, ElementStage) and not stage.whole))
+    return len(set(shapes)) == 1 and (alone or node.op in ACTIVATIONS)
 
 
 def _chains(graph: Graph) -> Iterator[Chain]:

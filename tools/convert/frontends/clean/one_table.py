@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from microtrain.convert.ir import Graph, Node, Window
-from microtrain.convert.ops import add, conv, curves, functions, programs
+from microtrain.convert.ops import add, conv, functions, programs
 from microtrain.convert.ops.multiply import MULTIPLY
 from microtrain.convert.ops.programs import Program
 
 from ..endings import Found
 
+NEAR = 0.05  # of a divisor
+NUMBERS = np.concatenate([[0.0], *(sign * np.geomspace(1e-3, 1e3, 1201) for sign in (1, -1))])
 PLACES = {name: place for place, name in enumerate(functions.ACTIVATIONS)}
 
 
@@ -77,8 +79,8 @@ def _program(graph: Graph, node: Node, inputs: list[Program]) -> Program | None:
     """What a node makes of one number, given what its inputs are of it; None: it is not of one number."""
     made: Program | None = None
     if node.op in PLACES:
-        flat = node.op == functions.CURVE and curves.is_flat(node.factors[0])
-        made = None if flat else programs.function(inputs[0], PLACES[node.op], node.factors)
+        apart = functions.is_steep(node) or (functions.has_pole(node) and not _stays_off(inputs[0]))
+        made = None if apart else programs.function(inputs[0], PLACES[node.op], node.factors)
     elif node.op == MULTIPLY:
         made = programs.product(inputs[0], inputs[1])
     elif add.is_sum(node):
@@ -97,3 +99,9 @@ def _line(graph: Graph, node: Node, of: Program) -> Program | None:
     if not alike or layer.source.weight or node.window != Window(1, 1):
         return None
     return programs.line(of, float(layer.weight.flat[0]), float(layer.bias.flat[0]))
+
+
+def _stays_off(program: Program) -> bool:
+    """Whether a divisor comes near to 0 for no number: what does is said of the division alone."""
+    found = functions.of_program(NUMBERS, program)
+    return bool(np.isfinite(found).all() and np.abs(found).min() > NEAR and np.ptp(np.sign(found)) == 0)

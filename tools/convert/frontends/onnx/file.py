@@ -44,6 +44,8 @@ BYTES = (
     "only int8 and uint8 with a scale for each tensor, or of weights for each channel, are supported: "
     "quantize the model so, or convert the float model, which becomes int8 here"
 )
+RESIZE, WITH_WAYS = "Resize", 11  # the opset from which on it says how places are found
+OLD_WAYS = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}  # as ONNX Runtime has it
 LOOP, BODY = "Loop", "body"
 HINT = "export the model again"
 SCOPES = "pkg.torch.onnx.name_scopes"
@@ -146,6 +148,13 @@ def _newer(onnx: Any, name: str, model: Any) -> Any:
         made = version_converter.convert_version(known, OPSETS[0])
     except Exception as error:  # of the package's C++, by many names
         raise _wrong_opset(name, version, f", and cannot be made newer ({reason(error)})") from error
+    if version < WITH_WAYS:
+        for node in made.graph.node:
+            if node.op_type == RESIZE:
+                said = {a.name for a in node.attribute}
+                node.attribute.extend(
+                    onnx.helper.make_attribute(key, way) for key, way in OLD_WAYS.items() if key not in said
+                )
     warnings.warn(f"{name} is of opset {version}; it is read as one of {OPSETS[0]}", stacklevel=2)
     return made
 
