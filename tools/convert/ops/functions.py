@@ -181,19 +181,17 @@ def _curve(x: np.ndarray, number: float, *given: float) -> np.ndarray:
     return of_program(x, given) if number == PROGRAM else curves.value(x, number, *given)
 
 
-def _curve_slope(x: np.ndarray, number: float, *given: float) -> np.ndarray:
-    return _run(x, given)[1] if number == PROGRAM else curves.slope(x, number, *given)
-
-
 def of_program(x: np.ndarray, program: Program) -> np.ndarray:
     """What a program makes of numbers."""
-    return _run(x, program)[0]
+    return programs.value(x, program, [each.value for each in ACTIVATIONS.values()])
 
 
-def _run(x: np.ndarray, program: Program) -> programs.Dual:
+def _curve_slope(x: np.ndarray, number: float, *given: float) -> np.ndarray:
+    if number != PROGRAM:
+        return curves.slope(x, number, *given)
     bounded: dict[str, Callable[..., np.ndarray]] = {LOGARITHM: _no_slope, POWER: _slope_of_power}
     table = [(each.value, each.slope or bounded[name]) for name, each in ACTIVATIONS.items()]
-    return programs.run(x, program, table)
+    return programs.slope(x, given, table)
 
 
 def _no_slope(x: np.ndarray, *given: float) -> np.ndarray:

@@ -12,12 +12,13 @@ A program is run from left to right, on a stack. Each step is its word and what 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 Program = tuple[float, ...]
 Value = Callable[..., np.ndarray]
-Dual = tuple[np.ndarray, np.ndarray]  # a value and its derivative
 NUMBER, LINE, SUM, PRODUCT, FUNCTION = (float(word) for word in range(5))
 LONGEST = 200  # numbers of a program
 
@@ -38,31 +39,59 @@ def function(of: Program, which: int, factors: Sequence[float]) -> Program:
     return (*of, FUNCTION, float(which), float(len(factors)), *factors)
 
 
-def run(x: np.ndarray, program: Sequence[float], functions: Sequence[tuple[Value, Value]]) -> Dual:
-    """What a program makes of numbers, 0 where that is none, and its derivative, 0 where that has no bound.
-
-    functions  the table of activations: of each its value and its derivative
-    """
-    stack: list[Dual] = []
-    rest = list(program)
+def value(x: np.ndarray, program: Sequence[float], functions: Sequence[Value]) -> np.ndarray:
+    """What a program makes of numbers; 0 where that is none. functions: the table of activations"""
     with np.errstate(all="ignore"):
-        while rest:
-            word = rest.pop(0)
-            if word == NUMBER:
-                stack.append((np.asarray(x), np.ones_like(x)))
-            elif word == LINE:
-                factor, shift, (value, slope) = rest.pop(0), rest.pop(0), stack.pop()
-                stack.append((factor * value + shift, factor * slope))
-            elif word == SUM:
-                times, share, (b, db), (a, da) = rest.pop(0), rest.pop(0), stack.pop(), stack.pop()
-                stack.append((share * (a + times * b), share * (da + times * db)))
-            elif word == PRODUCT:
-                (b, db), (a, da) = stack.pop(), stack.pop()
-                stack.append((a * b, da * b + a * db))
-            else:
-                which, count = int(rest.pop(0)), int(rest.pop(0))
-                given, rest = rest[:count], rest[count:]
-                (inner, along), (function_of, slope_of) = stack.pop(), functions[which]
-                stack.append((function_of(inner, *given), slope_of(inner, *given) * along))
-        ((value, slope),) = stack
-        return np.where(np.isnan(value), 0.0, value), np.where(np.isfinite(slope), slope, 0.0)
+        made: np.ndarray = _run(x, program, functions)
+    return np.where(np.isnan(made), 0.0, made)
+
+
+def slope(x: np.ndarray, program: Sequence[float], functions: Sequence[tuple[Value, Value]]) -> np.ndarray:
+    """Its derivative; 0 where that has no bound. functions: of each activation value and derivative"""
+    both = [_of_dual(*each) for each in functions]
+    with np.errstate(all="ignore"):
+        made: np.ndarray = _run(_Dual(x, np.ones_like(x)), program, both).slope
+    return np.where(np.isfinite(made), made, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Dual:
+    """A value and its derivative, which go through a program side by side."""
+
+    value: np.ndarray
+    slope: np.ndarray | float = 0.0
+
+    def __add__(self, other: _Dual | float) -> _Dual:
+        b = other if isinstance(other, _Dual) else _Dual(np.asarray(other))
+        return _Dual(self.value + b.value, self.slope + b.slope)
+
+    def __mul__(self, other: _Dual | float) -> _Dual:
+        b = other if isinstance(other, _Dual) else _Dual(np.asarray(other))
+        return _Dual(self.value * b.value, self.slope * b.value + self.value * b.slope)
+
+
+def _of_dual(value: Value, slope: Value) -> Callable[..., _Dual]:
+    return lambda x, *given: _Dual(value(x.value, *given), slope(x.value, *given) * x.slope)
+
+
+def _run(x: Any, program: Sequence[float], functions: Sequence[Callable[..., Any]]) -> Any:
+    """The one thing on the stack at the end. x: an array, or a _Dual"""
+    stack: list[Any] = []
+    rest = list(program)
+    while rest:
+        word = rest.pop(0)
+        if word == NUMBER:
+            stack.append(x)
+        elif word == LINE:
+            stack.append(stack.pop() * rest.pop(0) + rest.pop(0))
+        elif word == SUM:
+            b, a, times = stack.pop(), stack.pop(), rest.pop(0)
+            stack.append((a + b * times) * rest.pop(0))
+        elif word == PRODUCT:
+            stack.append(stack.pop() * stack.pop())
+        else:
+            which, count = int(rest.pop(0)), int(rest.pop(0))
+            given, rest = rest[:count], rest[count:]
+            stack.append(functions[which](stack.pop(), *given))
+    (result,) = stack
+    return result

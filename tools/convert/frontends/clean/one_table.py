@@ -24,11 +24,11 @@ PLACES = {name: place for place, name in enumerate(functions.ACTIVATIONS)}
 
 @dataclass(frozen=True)
 class Made:
-    """What a tensor is of another, number by number. nodes: names of those that a table would replace"""
+    """What a tensor is of another, number by number. made: the tensors in whose place a table would be"""
 
     root: str
     program: Program
-    nodes: frozenset[str] = frozenset()
+    made: frozenset[str] = frozenset()
 
 
 def one_table(graph: Graph, found: Found) -> Graph:
@@ -39,7 +39,7 @@ def one_table(graph: Graph, found: Found) -> Graph:
         if not live.intersection(node.outputs):
             continue
         own = made.get(node.outputs[0])
-        if own is not None and len(own.nodes) > 1 and not functions.has_pole(node):
+        if own is not None and len(own.made) > 1 and not functions.has_pole(node):
             node = replace(
                 node,
                 op=functions.CURVE,
@@ -64,8 +64,8 @@ def _made(graph: Graph) -> dict[str, Made]:
         alike = len({each.root for each in inputs}) == 1 and _is_free(graph, node, inputs[0].root)
         program = _program(graph, node, [each.program for each in inputs]) if alike else None
         if program is not None and len(program) <= programs.LONGEST:
-            nodes = frozenset({node.outputs[0]}).union(*(each.nodes for each in inputs))
-            found[node.outputs[0]] = Made(inputs[0].root, program, nodes)
+            own = frozenset({node.outputs[0]}).union(*(each.made for each in inputs))
+            found[node.outputs[0]] = Made(inputs[0].root, program, own)
     return found
 
 

@@ -92,11 +92,11 @@ class OnnxGraph:
 
 def read_onnx_file(path: Path) -> OnnxGraph:
     """The graph of a .onnx file. ConvertError for what is no such file, or more than a file can be."""
-    if path.stat().st_size > MOST_BYTES:
-        raise ConvertError(
-            f"{path.name} is larger than {MOST_BYTES >> 20} MB: no board could hold its weights"
-        )
-    model = parsed(path)
+    return graph_of(path, parsed(path))
+
+
+def graph_of(path: Path, model: Any) -> OnnxGraph:
+    """The graph of a message that parsed() has read from a file."""
     read = _graph(path, model.graph)
     return replace(
         read,
@@ -107,6 +107,10 @@ def read_onnx_file(path: Path) -> OnnxGraph:
 
 def parsed(path: Path) -> Any:
     """The message of a file, onnx.ModelProto, of one of OPSETS. ConvertError as of read_onnx_file()."""
+    if path.stat().st_size > MOST_BYTES:
+        raise ConvertError(
+            f"{path.name} is larger than {MOST_BYTES >> 20} MB: no board could hold its weights"
+        )
     onnx = _package(path.name)
     model = onnx.ModelProto()
     try:

@@ -15,7 +15,7 @@ import numpy as np
 from microtrain.convert.aten_call import Homes
 from microtrain.convert.ir import ConvertError
 
-from .file import BODY, LOOP, MOST_BYTES, OnnxGraph, parsed, read_onnx_file
+from .file import BODY, LOOP, MOST_BYTES, OnnxGraph, graph_of, parsed
 
 CLOSE = 1e-6  # of the largest of some numbers
 PRODUCTS = ("MatMul", "Einsum", "Mul")  # which take no biases: these are added behind
@@ -52,8 +52,8 @@ class _Copy:
         import onnx
 
         self.onnx: Any = onnx
-        self.file: OnnxGraph = read_onnx_file(path)
         self.model = parsed(path)
+        self.file: OnnxGraph = graph_of(path, self.model)
         self.graph = self.model.graph
         self.homes = homes
         self.steps = list(self.graph.node)
