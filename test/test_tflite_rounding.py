@@ -31,7 +31,7 @@ from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.batched import run_int8, stored_pixels
 from microtrain.convert.ir import Graph
 from microtrain.convert.native_model import NativeModel
-from microtrain.convert.ops import host, mul_add, pool_structs, scale
+from microtrain.convert.ops import add, host, mul_add, pool_structs, scale
 from microtrain.convert.ops.aten.resample import ALIGNED, ASYMMETRIC, HALF_PIXEL, between, between_in_1024ths
 from microtrain.convert.pipeline import compile_graph
 from microtrain.convert.reference import hostlib, tflite
@@ -140,6 +140,73 @@ def test_dense_layers(twin: Twin, side: int, mask: bool, trained: int) -> None:
 @pytest.mark.parametrize("stride", [1, 2])
 def test_depthwise_layers(twin: Twin, side: int, mask: bool, stride: int) -> None:
     check_depthwise(twin, side, mask, stride, as_tflite)
+
+
+UNEVEN = (0.18986915, 0.16990492, 0.18754955)  # of which no integers make the pairs that lie near a tie
+
+
+def draw_add(seed: int, sign: int = 1) -> reference.Add:
+    """A sum, or with sign -1 a difference, whose scales have no integers with seed 0."""
+    rng = np.random.default_rng(seed)
+    a, b, y = (float(np.float32(s)) for s in (rng.uniform(0.4, 1, 3) if seed else UNEVEN))
+    a_zero, b_zero, y_zero = (int(z) for z in rng.integers(-128, 128, 3))
+    return reference.Add(a_zero, b_zero, y_zero, a, sign * b, y, as_tflite=True)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("seed", range(4))
+def test_sums_of_maps_are_rounded_by_the_book(seed: int, sign: int) -> None:
+    """AddElementwise() and SubElementwise() of reference_ops."""
+    p = draw_add(seed, sign)
+    most, stored = 2 * max(p.a_scale, abs(p.b_scale)), np.arange(-128, 128, dtype=np.int8)
+    left = [by_the_book((int(v) - p.a_zero) << 20, p.a_scale / most) for v in stored]
+    right = [sign * by_the_book((int(v) - p.b_zero) << 20, abs(p.b_scale) / most) for v in stored]
+    found = reference.add_wide(p, stored[:, None], stored)
+    for i in range(0, 256, 5):
+        wanted = [by_the_book(left[i] + r, most / (2**20 * p.y_scale)) + p.y_zero for r in right]
+        assert found[i].tolist() == wanted
+
+
+def check_sums(twin: Twin, seed: int, sign: int) -> None:
+    """All pairs of two bytes, with and without a mask."""
+    p, stored = draw_add(seed, sign), np.arange(-128, 128, dtype=np.int8)
+    a, b = (np.ascontiguousarray(v) for v in np.broadcast_arrays(stored[:, None], stored))
+    want, want_mask = reference.add_fwd(p, a[None], b[None])
+    for mask in (np.zeros((1, 256, 32), np.uint8), None):
+        y = np.zeros((1, 256, 256), np.int8)
+        twin.lib.add_fwd_s8(add.params(p, 256, 256), a, b, y, mask)
+        np.testing.assert_array_equal(y, want)
+        if mask is not None:
+            kernel_cases.same_mask(mask, want_mask)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("seed", range(4))
+def test_sums_of_maps(twin: Twin, seed: int, sign: int) -> None:
+    check_sums(twin, seed, sign)
+
+
+def test_scales_without_integers_have_multipliers() -> None:
+    assert add.params(draw_add(0), 1, 1).shifts and not add.params(draw_add(2), 1, 1).shifts
+    apart = replace(draw_add(0), b_scale=1e-12)
+    assert tflite.sum_factors(apart.a_scale, apart.b_scale, apart.y_scale) is None
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ("p->y_zero;\n}\n\n#endif", "p->y_zero + 1;\n}\n\n#endif"),
+        ("left - right : left + right", "left + right : left + right"),
+        ("p->shifts >> 8 & 255u", "p->shifts & 255u"),
+        ("SUM_FRACTION = 20", "SUM_FRACTION = 18"),
+    ],
+)
+def test_a_wrong_sum_of_maps_is_noticed(tmp_path: Path, fault: tuple[str, str]) -> None:
+    kernels = planted(tmp_path / "src/kernels", ("elementwise.c", *fault))
+    wrong = Twin(host.bound(hostlib.build(kernels=kernels, cache=tmp_path, level=LEVEL)))
+    with pytest.raises(AssertionError):
+        check_sums(wrong, 0, 1)
+        check_sums(wrong, 0, -1)
 
 
 @pytest.mark.parametrize("seed", range(12))

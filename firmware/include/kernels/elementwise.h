@@ -3,6 +3,7 @@
 #ifndef KERNELS_ELEMENTWISE_H
 #define KERNELS_ELEMENTWISE_H
 
+#include "kernels/choices.h"
 #include "kernels/numeric.h"
 #include "kernels/pace.h"
 
@@ -11,6 +12,9 @@ struct add {
     uint16_t c;
     int16_t a_zero, b_zero, y_zero;
     int32_t a, b, y; /* words of the scales, real value per unit: the floats' bits, or, a negative, integers */
+#if MICROTRAIN_TFLITE
+    uint32_t shifts; /* right, of a, b and y, a byte each, which are multipliers of 31 bits then; 0: as above */
+#endif
 };
 
 enum { ADD_FRACTION = 22 };
@@ -18,7 +22,7 @@ enum { ADD_FRACTION = 22 };
 /* y = sat8(rint(((a - a_zero) * a_scale + (b - b_zero) * b_scale) / y_scale) + y_zero), every operation
  * rounded to float32. Where p->a is negative, conversion has proven for all 65,536 pairs that this is
  * y = sat8((-p->a * a + p->b * b + p->y) >> ADD_FRACTION) (tools/convert/reference/proofs.py). b_scale is negative where
- * b is subtracted.
+ * b is subtracted. With shifts it is what ADD and SUB of TensorFlow Lite make (reference/add.h, reference/sub.h).
  *
  * a, b, y  int8  [pixels][c]; y may be a or b
  * mask     bits  [pixels][mask_stride(c)], written unless NULL

@@ -4,6 +4,29 @@
 
 #include "channel.h"
 #include "chip.h"
+#include "requantize.h"
+
+enum { SUM_FRACTION = 20 }; /* bits behind the point of what TensorFlow Lite adds up */
+
+#if MICROTRAIN_TFLITE
+
+/* v * fine / 2^31, half up, and a shift, half away from zero. */
+ALWAYS_INLINE int32_t times(int32_t v, int32_t fine, uint32_t shift)
+{
+    int32_t t = doubling_high(v, fine);
+    return shift ? shift_away(t, (struct twice){.shift = shift, .offset = 1 << (shift - 1)}) : t;
+}
+
+/* Stored value of one sum as TensorFlow Lite makes it, before saturation. */
+NEVER_INLINE int32_t add_as_tflite(const struct add *p, int32_t a, int32_t b)
+{
+    int32_t fine = p->b < 0 ? -p->b : p->b;
+    int32_t left = times((a - p->a_zero) * (1 << SUM_FRACTION), p->a, p->shifts & 255u);
+    int32_t right = times((b - p->b_zero) * (1 << SUM_FRACTION), fine, p->shifts >> 8 & 255u);
+    return times(p->b < 0 ? left - right : left + right, p->y, p->shifts >> 16) + p->y_zero;
+}
+
+#endif
 
 /* Stored value of one sum of an add before saturation: limited to +-1024, then zero added. */
 ALWAYS_INLINE int32_t add_value(const struct add *p, int32_t a, int32_t b)
@@ -11,6 +34,11 @@ ALWAYS_INLINE int32_t add_value(const struct add *p, int32_t a, int32_t b)
     if (p->a < 0) {
         return (-p->a * a + p->b * b + p->y) >> ADD_FRACTION;
     }
+#if MICROTRAIN_TFLITE
+    if (p->shifts) {
+        return add_as_tflite(p, a, b);
+    }
+#endif
     float left = (float)(a - p->a_zero) * float_of((uint32_t)p->a);
     float right = (float)(b - p->b_zero) * float_of((uint32_t)p->b);
     float v = (left + right) / float_of((uint32_t)p->y);

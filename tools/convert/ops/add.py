@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from microtrain.base.plan import TFLITE
 from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.ir import Graph, Layer, Node, Source, Window
 from microtrain.convert.lowering import Lowering
@@ -20,7 +21,9 @@ from microtrain.convert.names import Names
 from microtrain.convert.nearest import unsupported
 from microtrain.convert.reference import kernels as reference
 from microtrain.convert.reference.hostlib import S8, U8, Record
-from microtrain.convert.reference.proofs import add_words
+from microtrain.convert.reference.numeric import sat8
+from microtrain.convert.reference.proofs import add_shifts, add_words
+from microtrain.convert.reference.tflite import sum_factors
 from microtrain.convert.reference.windows import centred, requantized
 
 from .aten.upsample import UPSAMPLE
@@ -63,7 +66,9 @@ class Add(Record):
         ("c", ctypes.c_uint16),
         *((n, ctypes.c_int16) for n in ("a_zero", "b_zero", "y_zero")),
         *((n, ctypes.c_int32) for n in ("a", "b", "y")),
+        ("shifts", ctypes.c_uint32),
     )
+    _tflite_ = ("shifts",)
 
 
 def node_of(name: str, inputs: tuple[str, str], y: str) -> Node:
@@ -104,7 +109,9 @@ def scales(graph: Graph, node: Node) -> reference.Add:
     a, b, y = (graph.tensors[t] for t in (*node.inputs, node.outputs[0]))
     a_scale = float32(share(node) * a.scale) if len(node.factors) > 1 else a.scale
     b_scale = float32(times(node) * share(node) * b.scale) if node.factors else b.scale
-    return reference.Add(a.zero, b.zero, y.zero, a_scale, b_scale, y.scale)
+    plain = graph.requantize == TFLITE and node.factors in ((), (-1.0,))
+    as_tflite = plain and sum_factors(a_scale, b_scale, y.scale) is not None
+    return reference.Add(a.zero, b.zero, y.zero, a_scale, b_scale, y.scale, as_tflite=as_tflite)
 
 
 def c_struct(graph: Graph, node: Node) -> Add:
@@ -116,7 +123,8 @@ def c_struct(graph: Graph, node: Node) -> Add:
 def params(p: reference.Add, pixels: int, c: int) -> Add:
     """The same of the reference's parameters."""
     zeros = {"a_zero": p.a_zero, "b_zero": p.b_zero, "y_zero": p.y_zero}
-    return Add(pixels=pixels, c=c, **zeros, **dict(zip("aby", add_words(p), strict=True)))
+    words = dict(zip("aby", add_words(p), strict=True))
+    return Add(pixels=pixels, c=c, **zeros, **words, shifts=add_shifts(p))
 
 
 def _gradient(tape: Tape, node: Node, error: str | None) -> None:
@@ -146,6 +154,8 @@ def _float_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
 
 def _int8_run(graph: Graph, node: Node, env: Values) -> np.ndarray:
     p, (a, b) = scales(graph, node), (env[t] for t in node.inputs)
+    if p.as_tflite:
+        return sat8(reference.add_wide(p, a, b))
     left = centred(a, p.a_zero) * np.float32(p.a_scale)
     right = centred(b, p.b_zero) * np.float32(p.b_scale)
     return requantized((left + right) / np.float32(p.y_scale), p.y_zero)

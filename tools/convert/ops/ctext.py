@@ -54,10 +54,10 @@ def struct(kind: str, variable: str, name: str, fields: Record | Mapping[str, ob
 
 
 def numbers(record: Record) -> dict[str, object]:
-    """The fields of a struct but for its pointers."""
-    return {
-        field[0]: getattr(record, field[0]) for field in record._fields_ if field[1] is not ctypes.c_void_p
-    }
+    """The fields of a struct but for its pointers, and for those that its kernels may not have."""
+    names = (field[0] for field in record._fields_ if field[1] is not ctypes.c_void_p)
+    found = {name: getattr(record, name) for name in names}
+    return {name: value for name, value in found.items() if value or name not in record._tflite_}
 
 
 def _value(value: object) -> str:

@@ -22,7 +22,7 @@ from microtrain.convert.reference.numeric import f32, quantize_error, rint_s32
 
 from .aten.resample import ATEN, MOST_SIDE, RESAMPLE
 from .bounds import ERROR, INT32_MAX, SMALLER, Accumulator, reach
-from .ctext import Table, numbers, struct
+from .ctext import Table, struct
 from .environment import Env
 from .outputs import as_input, float32
 from .stage import NOT_A_STAGE
@@ -59,11 +59,9 @@ class Resample(Record):
         *((n, ctypes.c_uint16) for n in ("h_in", "w_in", "h_out", "w_out", "c")),
         ("zero", ctypes.c_int16),
         ("unit", ctypes.c_float),
-        (
-            "divisor",
-            ctypes.c_int32,
-        ),  # of kernels that round as TensorFlow Lite does; others have no such field
+        ("divisor", ctypes.c_int32),
     )
+    _tflite_ = ("divisor",)
 
 
 def mixed(rows: Axis, columns: Axis, x: np.ndarray) -> np.ndarray:
@@ -181,10 +179,7 @@ def _call_backward(names: Names, node: Node) -> str:
 
 
 def _structs(names: Names, node: Node) -> Iterator[str]:
-    fields = numbers(c_struct(names.graph, node))
-    if names.graph.requantize != TFLITE:
-        del fields["divisor"]
-    yield struct(RESAMPLE, RESAMPLE, node.name, fields)
+    yield struct(RESAMPLE, RESAMPLE, node.name, c_struct(names.graph, node))
 
 
 def _bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:

@@ -22,7 +22,7 @@ from microtrain.convert.reference.windows import centred, requantized
 
 from .add import repeated
 from .bounds import ERROR, INT32_MAX, SMALLER, Accumulator, Bounds, reach
-from .ctext import numbers, struct
+from .ctext import struct
 from .environment import Env
 from .functions import POWER, SIGMOID, SILU
 from .outputs import by_range
@@ -63,8 +63,9 @@ class Scale(Record):
     _fields_ = (
         *((n, ctypes.c_int16) for n in ("x_zero", "s_zero", "y_zero")),
         ("m", ctypes.c_float),
-        ("fine", ctypes.c_int32),  # of kernels that round as TensorFlow Lite does; others have no such field
+        ("fine", ctypes.c_int32),
     )
+    _tflite_ = ("fine",)
 
 
 def scaled(p: Scale, x: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -181,10 +182,7 @@ def _rows(names: Names, node: Node, x: str) -> str:
 
 
 def _structs(names: Names, node: Node) -> Iterator[str]:
-    fields = numbers(c_struct(names.graph, node))
-    if names.graph.requantize != TFLITE:
-        del fields["fine"]
-    yield struct("scale", "scale", node.name, fields)
+    yield struct("scale", "scale", node.name, c_struct(names.graph, node))
 
 
 def _bounds(graph: Graph, node: Node) -> Iterator[Accumulator]:

@@ -34,9 +34,11 @@ class Record(ctypes.Structure):
     """A C struct that is filled by keyword; pointer fields take arrays, which it keeps alive.
 
     _arrays_   dtype of the array behind each pointer field
+    _tflite_   last fields, which kernels alone have that round as TensorFlow Lite does; for others they are 0
     """
 
     _arrays_: ClassVar[dict[str, np.dtype[Any]]] = {}
+    _tflite_: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, **values: Any) -> None:
         super().__init__()

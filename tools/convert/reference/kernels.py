@@ -11,7 +11,7 @@ Shapes are (h, w, c), weights (c_out, kh, kw, c_in), depthwise (c, kh, kw), mask
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -257,7 +257,10 @@ def gather(x: Array, index: Array) -> Array:
 
 @dataclass(frozen=True)
 class Add:
-    """A residual add: zero points and real values per unit."""
+    """A residual add: zero points and real values per unit.
+
+    as_tflite  it is rounded as TensorFlow Lite's reference kernels do
+    """
 
     a_zero: int
     b_zero: int
@@ -265,10 +268,13 @@ class Add:
     a_scale: float
     b_scale: float
     y_scale: float
+    as_tflite: bool = field(default=False, kw_only=True)
 
 
 def add_wide(p: Add, a: Array, b: Array) -> Array:
     """int8 a, b -> the sums before saturation."""
+    if p.as_tflite:
+        return tflite.added((a, b), (p.a_zero, p.b_zero), (p.a_scale, p.b_scale, p.y_scale)) + p.y_zero
     left = (a.astype(np.int32) - p.a_zero).astype(f32) * f32(p.a_scale)
     right = (b.astype(np.int32) - p.b_zero).astype(f32) * f32(p.b_scale)
     return rint_s32((left + right) / f32(p.y_scale), 1024.0) + p.y_zero

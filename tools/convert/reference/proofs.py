@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from . import tflite
 from .kernels import Add, add_wide
 from .numeric import FRACTION, MULTIPLIER_BITS, Array, f32, has_integer, integers_of
 
@@ -99,19 +100,32 @@ NEAR = 2  # how far the factors of a residual add are looked for from their real
 
 @lru_cache(maxsize=4096)  # as for multipliers; all pairs are looked at
 def add_words(p: Add) -> tuple[int, int, int]:
-    """The words a, b, y of an add: -A, B, C where integers were proven, else its scales' bits."""
-    bits = np.array([p.a_scale, p.b_scale, p.y_scale], f32).view(np.int32).tolist()
+    """The words a, b, y of an add: -A, B, C where integers were proven, else its scales' bits.
+
+    Or, as TensorFlow Lite rounds, what it multiplies with, beside add_shifts().
+    """
+    scales = p.a_scale, p.b_scale, p.y_scale
+    factors = tflite.sum_factors(*scales) if p.as_tflite else None
+    a, b, y = np.array(scales, f32).view(np.int32).tolist() if factors is None else (f for f, _ in factors)
     values = np.arange(-128, 128, dtype=np.int8)
     wanted = add_wide(p, values[:, None], values)
     guess = [round(scale / float(f32(p.y_scale)) * 2**ADD_FRACTION) for scale in (p.a_scale, p.b_scale)]
     near = sorted(((i, j) for i in range(-NEAR, NEAR + 1) for j in range(-NEAR, NEAR + 1)), key=_size)
     for i, j in near:
-        factors = guess[0] + i, guess[1] + j
-        whole = factors[0] > 0 and factors[1] * p.b_scale > 0
-        constant = _constant(values.astype(np.int64), wanted, *factors) if whole else None
+        first, second = guess[0] + i, guess[1] + j
+        whole = first > 0 and second * p.b_scale > 0
+        constant = _constant(values.astype(np.int64), wanted, first, second) if whole else None
         if constant is not None:
-            return -factors[0], factors[1], constant
-    return bits[0], bits[1], bits[2]
+            return -first, second, constant
+    return a, b if factors is None or p.b_scale > 0 else -b, y
+
+
+def add_shifts(p: Add) -> int:
+    """The shifts of a, b and y behind the words, a byte each; 0: words of integers, or of scales."""
+    factors = tflite.sum_factors(p.a_scale, p.b_scale, p.y_scale) if p.as_tflite else None
+    if factors is None or add_words(p)[0] < 0:
+        return 0
+    return sum(shift << 8 * place for place, (_, shift) in enumerate(factors))
 
 
 def _size(offsets: tuple[int, int]) -> tuple[int, tuple[int, int]]:

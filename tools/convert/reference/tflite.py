@@ -1,7 +1,7 @@
 """The roundings of TensorFlow Lite's reference kernels: the twin of kernels with MICROTRAIN_TFLITE.
 
 Sources, all in tensorflow/lite/kernels/internal: common.h, quantization_util.cc, reference/hard_swish.h,
-reference/leaky_relu.h, reference/requantize.h, reference/reduce.h.
+reference/leaky_relu.h, reference/requantize.h, reference/reduce.h, reference/add.h, reference/sub.h.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from .numeric import Array, f32, requantize
 Side = tuple[float, int]  # scale and zero point of a tensor
 
 EXPONENT_MOST = 14  # of a multiplier: every number but 0 saturates
+SUM_FRACTION = 20  # bits behind the point of what a sum adds up
+SUM_SHIFT_MOST = 30
 SHIFT_MOST = 22  # behind a fine multiplier: half a unit and a zero point are then an int32
 
 
@@ -67,6 +69,33 @@ def requantized(values: Array, m: Any) -> Array:
     fine, left, right = rescale(m)
     high: Array = ((values.astype(np.int64) << left) * fine + 2**30) >> 31
     return divide_away(high, right)
+
+
+def sum_factors(a: float, b: float, y: float) -> tuple[tuple[int, int], ...] | None:
+    """What ADD and SUB multiply values of scales a and b with, and what is left of them is multiplied with.
+
+    Each as 31 bits and a shift to the right. b is negative where it is subtracted. None: scales too far apart
+    """
+    most = 2.0 * max(a, abs(b))
+    found = [rescale(m) for m in (a / most, abs(b) / most, most / (2**SUM_FRACTION * y))]
+    if any(not fine or left or right > SUM_SHIFT_MOST for fine, left, right in found):
+        return None
+    return tuple((fine, right) for fine, _, right in found)
+
+
+def added(x: tuple[Array, Array], zeros: tuple[int, int], scales: tuple[float, float, float]) -> Array:
+    """What ADD makes of two maps int8, and SUB where the second scale is negative, before the zero point.
+
+    scales  of both and of the result, for which there are sum_factors()
+    """
+    a, b, y = scales
+    most, stored = 2.0 * max(a, abs(b)), np.arange(-128, 128)
+    parts = [
+        np.sign(scale) * requantized(stored - zero << SUM_FRACTION, abs(scale) / most)
+        for zero, scale in zip(zeros, (a, b), strict=True)
+    ]
+    left, right = (part.astype(np.int64)[v.astype(np.int64) + 128] for part, v in zip(parts, x, strict=True))
+    return requantized(left + right, most / (2**SUM_FRACTION * y))
 
 
 def clip(stored: Array, x: Side, y: Side, least: float, most: float) -> Array:
