@@ -69,6 +69,26 @@ def test_int8_files_keep_the_integers_of_their_interpreter(
     np.testing.assert_array_equal(logits(int8_graph(path), samples, said), wanted)
 
 
+@pytest.mark.parametrize("scale", [(0.03, -128), (0.02, -128)])
+@pytest.mark.parametrize("axis", [1, 2])
+def test_a_mean_over_one_side_is_rounded_as_one_over_both(
+    axis: int, scale: tuple[float, int], tmp_path: Path
+) -> None:
+    """As converters write it that take the mean of rows, and then that of columns."""
+    net = Int8.input((9, 8, 3)).conv(6, (3, 3), 2, (5, 4), (0.03, -128))
+    for side, made in ((axis, (3 + axis, 6)), (1, (6,))):
+        y = net.w.tensor("made", (1, *made), scale=(scale[0],), zero=(scale[1],))
+        axes = net.w.tensor("axes", (1,), "int32", np.array([side]))
+        net.w.op("MEAN", (net.x, axes), (y,), "ReducerOptions", KeepDims=False)
+        net.x, net.shape, net.scale, net.zero = y, made, *scale
+    path = tmp_path / "model.tflite"
+    path.write_bytes(net.linear(4, (0.05, 0)).file())
+    samples = np.random.default_rng(1).integers(-128, 128, (50, 216)).astype(np.int8)
+    wanted, said = integers(path, samples, reference=True)
+    assert len(np.unique(wanted)) > 10, "the logits say something"
+    np.testing.assert_array_equal(logits(int8_graph(path), samples, said), wanted)
+
+
 @pytest.mark.parametrize("scale", [0.11, 0.35, 0.6])
 def test_a_sum_of_int8_rounds_once(scale: float, tmp_path: Path) -> None:
     """A sum was the mean, rounded, times the pixels: a sixth of the logits differed. Now a tie may, rarely.

@@ -57,10 +57,10 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
         )
     dims = channels_first(left)
     image = replace(x, dims=(walk.low.batch, c, h, w))
-    before, whole = walk.given(op.inputs[0]), over == spatial and max(h, w) <= WINDOW_MOST
-    kept = before is not None and before == side_of(walk.file.tensors[op.outputs[0]])
-    if word == "mean" and whole and kept:
-        return replace(_mean_by_a_multiplier(walk, name, image), dims=dims)
+    before, sides = walk.given(op.inputs[0]), (h, w) if over == spatial else (h, 1) if over == {1} else (1, w)
+    stored = before is not None and side_of(walk.file.tensors[op.outputs[0]]) is not None
+    if word == "mean" and stored and (one_side or over == spatial) and max(sides) <= WINDOW_MOST:
+        return replace(_mean_by_a_multiplier(walk, name, image, sides), dims=dims)
     dim = [2, 3] if over == spatial else [min(over) + 1] if one_side else [1]
     args = {"self": image, "dim": dim, "keepdim": not one_side or len(dims) == 4}
     call = Call(word, name, True, args)
@@ -78,10 +78,13 @@ def _in_units(walk: Walker, op: Operator, name: str, x: Act) -> Any:
     return walk.made(CLIP, name, self=x)
 
 
-def _mean_by_a_multiplier(walk: Walker, name: str, x: Act) -> Act:
-    """The mean over a map as MEAN rounds it, which AVERAGE_POOL_2D does otherwise: a sum and a multiplier."""
+def _mean_by_a_multiplier(walk: Walker, name: str, x: Act, sides: tuple[int, int]) -> Act:
+    """The mean over a map as MEAN rounds it, which AVERAGE_POOL_2D does otherwise: a sum and a multiplier.
+
+    sides  of the map, or of one row or column of it
+    """
     h, w, c = walk.low.shape(x)
-    layer = f"{name}.share"
-    walk.low.layers[layer] = of_shares(c, (h, w), 1.0 / (h * w), MEAN)
-    window = Window(h, w, h, w)
-    return walk.low.emit(Call("mean", name, True, {}), DEPTHWISE, (x,), (1, 1, c), layer=layer, window=window)
+    layer, window = f"{name}.share", Window(*sides, *sides)
+    walk.low.layers[layer] = of_shares(c, sides, 1.0 / (sides[0] * sides[1]), MEAN)
+    call, made = Call("mean", name, True, {}), (*window.outputs(h, w), c)
+    return walk.low.emit(call, DEPTHWISE, (x,), made, layer=layer, window=window)
