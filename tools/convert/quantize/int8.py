@@ -30,7 +30,8 @@ def quantize(
     """Quantize a float graph by the ranges (least, greatest) of its tensors.
 
     weights  what quantizes a layer, in place of quantize_layer()
-    Channels too small to train are folded into constants; one UserWarning counts them.
+    Channels too small to train are folded into constants, those of which a file has nine bits are rounded; a
+    UserWarning each counts them.
     Raises ConvertError where a tensor has no range or a layer's sums cannot stay inside int32.
     """
     entry, first = quantize_input(graph)
@@ -47,6 +48,7 @@ def quantize(
         elif node.layer:
             layers[node.layer] = graph.layers[node.layer]
     warn_dead(graph.name, layers)
+    _warn_rounded(graph, layers)
     return graph.replace(input=entry, tensors=tensors, layers=layers)
 
 
@@ -112,13 +114,18 @@ def quantize_layer(name: str, layer: Layer, x: Tensor, y: Tensor) -> Layer:
 def _as_given(name: str, layer: Layer, scale: np.ndarray, x: Tensor, y: Tensor) -> Layer:
     """A layer that the file has quantized itself: the integers that its real numbers were made of.
 
+    Bytes less a zero point take nine bits: channels in which int8 does not hold them get a larger scale.
     Channels with a scale below DEAD_SCALE are not trained; those that cannot move their output by half a
     unit, or whose sums could leave int32, become constants.
     """
     channels = len(layer.weight)
-    stored = np.rint(layer.weight.astype(np.float64).reshape(channels, -1) / scale[:, None])
+    real = layer.weight.astype(np.float64).reshape(channels, -1)
+    stored = np.rint(real / scale[:, None])
+    wide = (stored.min(axis=1) < -128) | (stored.max(axis=1) > 127)
+    scale = np.where(wide, np.abs(real).max(axis=1) / 127, scale)
+    stored[wide] = np.rint(real[wide] / scale[wide, None])
     biases = np.rint(layer.bias.astype(np.float64) / (x.scale * scale))
-    dead, scale = scale < DEAD_SCALE, scale.copy()
+    dead = scale < DEAD_SCALE
     most = np.abs(stored).sum(axis=1) * reach(x)
     room = bias_room(stored.shape[1])
     still = dead & ((most * (x.scale * scale / y.scale) < 0.5) | (most + np.abs(biases) > INT32_MAX))
@@ -128,7 +135,7 @@ def _as_given(name: str, layer: Layer, scale: np.ndarray, x: Tensor, y: Tensor) 
     prove(name, stored, biases, scale, x, y)
     return replace(
         layer,
-        weight=np.clip(stored, -128, 127).astype(np.int8).reshape(layer.weight.shape),
+        weight=stored.astype(np.int8).reshape(layer.weight.shape),
         bias=biases.astype(np.int32),
         weight_scale=scale,
         dead=dead,
@@ -145,4 +152,20 @@ def warn_dead(name: str, layers: Mapping[str, Layer]) -> None:
             f"{name}: {sum(counts.values())} channels have weights too small to matter and became constants "
             f"({', '.join(f'{n}: {count}' for n, count in counts.items())})",
             stacklevel=3,
+        )
+
+
+def _warn_rounded(graph: Graph, layers: Mapping[str, Layer]) -> None:
+    """One warning for all channels whose scale is no more the file's, as int8 does not hold their weights."""
+    counts = {}
+    for name, layer in layers.items():
+        given = graph.layers[name].weight_scale
+        if given is not None and layer.weight_scale is not None and layer.dead is not None:
+            counts[name] = int(((layer.weight_scale > given) & ~layer.dead).sum())
+    if any(counts.values()):
+        warnings.warn(
+            f"{graph.name}: {sum(counts.values())} channels in {sum(map(bool, counts.values()))} layers have "
+            "weights of nine bits, as bytes less a zero point; they are rounded to int8, and logits may be a "
+            "few units off the file's",
+            stacklevel=2,
         )

@@ -46,7 +46,7 @@ REDUCES = {  # what PyTorch calls them
 
 
 def keep_scale(walk: Walker, weight: Value, layer: str, turned: bool = False) -> None:
-    """Keep the file's scales for the weights of a layer that were int8, symmetric."""
+    """Keep the file's scales for the weights of a layer, which were int8 or uint8."""
     if isinstance(weight, Quantized) and layer in walk.low.layers:
         made = walk.low.layers[layer]
         channels = len(made.weight)

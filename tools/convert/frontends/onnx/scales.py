@@ -194,7 +194,7 @@ def _is_cut(walk: Walker, step: Step, act: Act) -> bool:
 
 def dequantize(walk: Walker, step: Step) -> Value:
     """Of an activation: its scale, where nothing has said it, as of an input that arrives in integers. Of a
-    constant: real numbers, and their scales where they are symmetric."""
+    constant: real numbers, and their scales where they take 8 bits."""
     value = walk.value(step.inputs[0])
     if (
         isinstance(value, Act | Turned)
@@ -217,11 +217,10 @@ def dequantize(walk: Walker, step: Step) -> Value:
     zeros = (
         zero.value.astype(np.int64).reshape(shape) if isinstance(zero, Param) else np.zeros(shape, np.int64)
     )
-    stored = value.value
+    stored, bits = value.value, 8 * value.value.dtype.itemsize
     if stored.dtype.kind == "f":
         unsigned = isinstance(zero, Param) and zero.value.dtype == np.uint8
         least, most = (0, 255) if unsigned else (-128, 127)
-        stored = np.clip(np.rint(stored / scales) + zeros, least, most)
+        stored, bits = np.clip(np.rint(stored / scales) + zeros, least, most), 8
     real = ((stored.astype(np.float64) - zeros) * scales).astype(np.float32)
-    symmetric = not zeros.any() and np.abs(stored.astype(np.float64)).max(initial=0) <= 128
-    return Quantized(value.name, real, scale=scales) if symmetric else Param(value.name, real)
+    return Quantized(value.name, real, scale=scales) if bits == 8 else Param(value.name, real)

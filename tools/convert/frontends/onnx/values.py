@@ -54,7 +54,7 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class Quantized(Param):
-    """A constant in real numbers, which the file has as integers of these scales; zero points are 0."""
+    """A constant in real numbers, which the file has in 8 bits, with these scales."""
 
     scale: np.ndarray = field(kw_only=True)
 

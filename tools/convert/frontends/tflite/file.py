@@ -190,7 +190,7 @@ def _text(name: bytes | None) -> str:
 
 
 def _tensor(name: str, data: bytes, model: Any, tensor: Any) -> Stored:
-    label = _text(tensor.Name())
+    label = _text(tensor.Name()) or "a tensor without a name"
     rank = _checked(name, "dimensions of a tensor", tensor.ShapeLength(), 8)
     shape = tuple(int(tensor.Shape(i)) for i in range(rank))
     signature = [int(tensor.ShapeSignature(i)) for i in range(min(tensor.ShapeSignatureLength(), 8))]
@@ -203,11 +203,11 @@ def _tensor(name: str, data: bytes, model: Any, tensor: Any) -> Stored:
         )
     dtype = DTYPES.get(tensor.Type(), "")
     return Stored(
-        label,
+        _text(tensor.Name()),
         shape,
         dtype,
         _constant(name, label, _bytes(name, label, data, model, tensor), shape, dtype),
-        _quantized(name, tensor),
+        _quantized(name, label, shape, tensor),
         any(d < 0 for d in signature[1:]),
     )
 
@@ -250,15 +250,23 @@ def _constant(name: str, label: str, found: bytes, shape: tuple[int, ...], dtype
     return np.frombuffer(found, dtype).reshape(shape)
 
 
-def _quantized(name: str, tensor: Any) -> Quantization | None:
+def _quantized(name: str, label: str, shape: tuple[int, ...], tensor: Any) -> Quantization | None:
+    """Scales and zero points of a tensor; None where it has none.
+
+    A vector has one axis. Files of 2020 name that of the weights beside it, and TFLite Micro does not look.
+    """
     found = tensor.Quantization()
     if found is None or not found.ScaleLength():
         return None
     scale = np.atleast_1d(found.ScaleAsNumpy()).astype(np.float64)
     zero = np.atleast_1d(found.ZeroPointAsNumpy()) if found.ZeroPointLength() else np.zeros(1, np.int64)
     if not (np.isfinite(scale) & (scale > 0)).all():
-        raise ConvertError(f"{name}: a scale of {_text(tensor.Name())} is not a positive number; {HINT}")
-    return Quantization(scale, zero.astype(np.int64), found.QuantizedDimension())
+        raise ConvertError(f"{name}: a scale of {label} is not a positive number; {HINT}")
+    axis = found.QuantizedDimension() if len(shape) > 1 else 0
+    if len(scale) > 1 and (not 0 <= axis < len(shape) or shape[axis] != len(scale)):
+        size = "x".join(map(str, shape))
+        raise ConvertError(f"{name}: {label} has {len(scale)} scales along axis {axis} of {size}; {HINT}")
+    return Quantization(scale, zero.astype(np.int64), axis)
 
 
 LOOPS = ("CondSubgraphIndex", "BodySubgraphIndex")

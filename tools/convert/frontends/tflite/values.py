@@ -176,9 +176,9 @@ class Walker:
         return Param(name, value, op.inputs[place])
 
     def keep_scale(self, name: str, stored: Stored, sums: str = "") -> None:
-        """Keep the file's scales for the weights of a layer that were int8, symmetric. sums: as of Layer"""
+        """Keep the file's scales for the weights of a layer, which were int8 or uint8. sums: as of Layer"""
         layer, found = self.low.layers[name], stored.quantized
-        if found is None or stored.dtype != "i1" or found.zero.any():
+        if found is None or stored.dtype not in ("i1", "u1"):
             return
         channels = len(layer.weight)
         if len(found.scale) not in (1, channels):
