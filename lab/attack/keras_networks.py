@@ -46,6 +46,39 @@ def norm_of_a_map() -> Float:
     return normed(Float(8, 7, 2).conv(6, 3, 3)).conv(4, 3, 3).over("MEAN", 1, 2).linear(3)
 
 
+def grouped(net: Float, groups: int, affine: bool = True, act: int = 0) -> Float:
+    """GroupNormalization: a view of five axes, and the scale in the factor. act: of the last sum"""
+    _, h, w, c = net.shape
+    five, one = (1, h, w, groups, c // groups), (1, 1, 1, groups, 1)
+    own = (1, 1, 1, groups, c // groups)
+    given, over = net.view(*five).x, net.whole(1, 2, 4)
+    mean = net.op("MEAN", (given, over), one, "ReducerOptions", KeepDims=True).x
+    less = net.op("NEG", (mean,), one, "NegOptions").x
+    net.op("SUB", (given, mean), five, "SubOptions").op("SQUARE", (net.x,), five, "SquareOptions")
+    net.op("MEAN", (net.x, over), one, "ReducerOptions", KeepDims=True)
+    eps = net.w.tensor("eps", (), "float32", np.array(1e-3))
+    net.op("ADD", (net.x, eps), one, "AddOptions").op("RSQRT", (net.x,), one)
+    if affine:
+        gain = net.w.tensor("gamma", own, "float32", net.rng.uniform(0.5, 1.5, own))
+        net.op("MUL", (net.x, gain), own, "MulOptions")
+    factor, sizes = net.x, own if affine else one
+    rest = net.op("MUL", (less, factor), sizes, "MulOptions").x
+    if affine:
+        shift = net.w.tensor("beta", own, "float32", net.rng.normal(size=own))
+        rest = net.op("ADD", (rest, shift), own, "AddOptions").x
+    net.op("MUL", (given, factor), five, "MulOptions")
+    net.op("ADD", (net.x, rest), five, "AddOptions", FusedActivationFunction=act)
+    return net.view(1, h, w, c)
+
+
+def groups_of_channels() -> Float:
+    """With a ReLU in the last sum, and without a scale; in a branch too, whose map others read as well."""
+    net = grouped(Float(8, 7, 2).conv(6, 3, 3, act=0), 2, act=1).conv(6, 3, 3)
+    before, shape = net.x, net.shape
+    net = grouped(net, 3, affine=False).op("ADD", (net.x, before), shape, "AddOptions")
+    return grouped(net, 6).conv(4, 2, 2).over("MEAN", 1, 2).linear(3)
+
+
 def heads(net: Float, x: int, many: int, *axes: int) -> int:
     """Queries, keys or values of tokens, with an axis of heads, and a bias for each number of each head."""
     _, t, c = net.shape
@@ -266,5 +299,5 @@ def one_bias() -> Float:
 
 NETWORKS = (
     *(shuffled, norm_of_a_map, attention, woven, open_batch, lists, row_by_row, halves, channelled, chosen),
-    *(lengths, half_precision, viewed_at_the_end, one_bias, flattened_in_another_order),
+    *(lengths, half_precision, viewed_at_the_end, one_bias, flattened_in_another_order, groups_of_channels),
 )

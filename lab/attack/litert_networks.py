@@ -117,6 +117,60 @@ def normed(net: Float, affine: bool = True, across: bool = False) -> Float:
     return net
 
 
+def grouped(net: Float, groups: int) -> Float:
+    """GroupNorm of [1, c, ...]: a view by groups has the statistics, which scale and shift the map itself."""
+    x, shape, c = net.x, net.shape, net.shape[1]
+    rest = int(np.prod(shape[2:]))
+    view, one, own = (1, groups, c // groups, rest), (1, groups, 1, 1), (1, groups, c // groups, 1)
+    flat, sides = (1, c, *(1,) * (len(shape) - 2)), net.whole(2, 3)
+    given = net.view(*view).x
+    mean = net.op("MEAN", (given, sides), one, "ReducerOptions", KeepDims=True).x
+    less = net.op("SUB", (given, mean), view, "SubOptions").x
+    net.op("MUL", (less, less), view, "MulOptions")
+    net.op("MEAN", (net.x, sides), (1, groups), "ReducerOptions", KeepDims=False)
+    eps = net.w.tensor("eps", (), "float32", np.array(1e-5))
+    net.op("ADD", (net.x, eps), (1, groups), "AddOptions").view(*one).op("RSQRT", (net.x,), one)
+    gain = net.w.tensor("gain", own, "float32", net.rng.uniform(0.5, 1.5, own))
+    factor = net.op("MUL", (net.x, gain), own, "MulOptions").x
+    minus = net.w.tensor("minus", (), "float32", np.array(-1.0))
+    net.op("MUL", (mean, minus), one, "MulOptions").op("MUL", (net.x, factor), own, "MulOptions")
+    shift = net.w.tensor("shift", own, "float32", net.rng.normal(size=own))
+    added = net.op("ADD", (net.x, shift), own, "AddOptions").view(*flat).x
+    net.x, net.shape = factor, own
+    scaled = net.view(*flat).x
+    net.op("MUL", (x, scaled), shape, "MulOptions")
+    return net.op("ADD", (net.x, added), shape, "AddOptions")
+
+
+def instances(net: Float) -> Float:
+    """InstanceNorm2d of a map in the order NCHW; the sample's axis is one of those that are averaged."""
+    x, shape, c = net.x, net.shape, net.shape[1]
+    one, over = (1, c, 1, 1), net.whole(0, 2, 3)
+    mean = net.op("MEAN", (x, over), one, "ReducerOptions", KeepDims=True).x
+    less = net.op("SUB", (x, mean), shape, "SubOptions").x
+    net.op("MUL", (less, less), shape, "MulOptions")
+    net.op("MEAN", (net.x, over), (c,), "ReducerOptions", KeepDims=False)
+    eps = net.w.tensor("eps", (), "float32", np.array(1e-5))
+    net.op("ADD", (net.x, eps), (c,), "AddOptions").view(*one).op("RSQRT", (net.x,), one)
+    net.op("MUL", (less, net.x), shape, "MulOptions")
+    gain = net.w.tensor("gain", one, "float32", net.rng.uniform(0.5, 1.5, one))
+    net.op("MUL", (net.x, gain), shape, "MulOptions")
+    return net.op("ADD", (net.x, net.drawn(*one)), shape, "AddOptions")
+
+
+def groups_of_channels() -> Float:
+    """Of a map in the order NCHW, group by group and channel by channel."""
+    net = turned(turned(Float(2, 9, 8), *TO_LAST).conv(6, 3, 3, act=0), *TO_FIRST)
+    net = turned(turned(grouped(net, 2), *TO_LAST).conv(4, 2, 2, act=0), *TO_FIRST)
+    return ended(turned(instances(net), *TO_LAST).conv(4, 2, 2))
+
+
+def groups_of_a_series() -> Float:
+    net = turned(Float(3, 20).view(1, 3, 1, 20), *TO_LAST).conv(6, 1, 5, act=0)
+    net = grouped(turned(net, *TO_FIRST).view(1, 6, 16), 3).view(1, 6, 1, 16)
+    return ended(turned(net, *TO_LAST).conv(4, 1, 3))
+
+
 def norm_of_a_map() -> Float:
     """ConvNeXt's: pixels are tokens while they are normalised. The biases have four axes."""
     net = normed(turned(Float(2, 8, 7), *TO_LAST).conv(5, 3, 3).view(1, 30, 5)).view(1, 6, 5, 5)
@@ -242,5 +296,5 @@ def parted() -> Float:
 
 NETWORKS = (
     *(pooled, pooled_series, causal, padded_first, scaled, norm_of_a_map, bare_norm, halves, attention),
-    *(pixels, strided, parted, padded_last),
+    *(pixels, strided, parted, padded_last, groups_of_channels, groups_of_a_series),
 )

@@ -37,16 +37,19 @@ class Pieces:
         step = self.makers.get(name)
         return step if step is not None and step.op == op else None
 
-    def held(self, name: str) -> np.ndarray | None:
-        """A constant, or one that was turned or copied."""
-        step = self.makers.get(name)
+    def held(self, name: str, behind: tuple[str, ...] = ()) -> np.ndarray | None:
+        """A constant, or one that was turned or copied.
+
+        behind  what is made of it: a damaged file may go round in circles
+        """
+        step = None if name in behind else self.makers.get(name)
         if step is None:
             return self.file.constants.get(name)
         if step.op == "Constant":
             return constant_of(step)
         if step.op not in ("Transpose", "Identity"):
             return None
-        found = self.held(step.inputs[0])
+        found = self.held(step.inputs[0], (*behind, name))
         return (
             found if found is None or step.op == "Identity" else found.transpose(step.attributes.get("perm"))
         )

@@ -12,7 +12,9 @@ from .file import OnnxGraph, Step
 from .norm_pieces import norms
 from .places import listed
 from .unrolled import unrolled
+from .values import Walker
 from .windows import windows
+from .written import Pending
 
 
 class _Whole(Protocol):
@@ -31,11 +33,21 @@ class Wholes:
     steps      by their results
     inside     results of those that are parts of them
     constants  what they read that the file has not
+    pending    what may be such a step
     """
 
     steps: dict[str, Step]
     inside: set[str]
     constants: dict[str, np.ndarray]
+    pending: Pending
+
+    def settle(self, walk: Walker, place: int) -> None:
+        """Add the normalisations that begin at a step."""
+        for name, norm in self.pending.settled(walk, place).items():
+            if not (norm.inside | {name}) & (self.inside | set(self.steps)):
+                last = next(step for step in walk.file.steps if name in step.outputs)
+                self.steps[name] = norm.step(last)
+                self.inside.update(norm.inside)
 
 
 def in_pieces(file: OnnxGraph) -> Wholes:
@@ -53,4 +65,4 @@ def in_pieces(file: OnnxGraph) -> Wholes:
         found |= cells.steps
         inside |= cells.inside
         constants |= cells.constants
-    return Wholes(found, inside, constants)
+    return Wholes(found, inside, constants, Pending(file))

@@ -31,7 +31,7 @@ from ..aten.constants import MOST_IN_ALL
 from ..endings import ENDINGS
 from ..found import together
 from ..returned import returned
-from . import layers, loops, norms, scales, shapes, tokens
+from . import layers, loops, norms, scales, shapes, tokens, written
 from . import recurrent as recurrents
 from .constants import FOLDS, folded, shape_of
 from .file import OnnxGraph, Step, read_onnx_file
@@ -90,6 +90,7 @@ RULES: dict[str, Callable[[Walker, Step], Value | list[Value]]] = {
     "InstanceNormalization": norms.instance,
     "GroupNormalization": norms.group,
     "LayerNormalization": norms.layer,
+    written.CHANNEL_NORM: written.of_channels,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), layers.arithmetic),
     **dict.fromkeys(("Sum", "Mean"), layers.of_several),
     **dict.fromkeys(("MaxPool", "AveragePool"), layers.pool),
@@ -194,7 +195,8 @@ class _Walk(Walker):
         needed = set(self.file.outputs)
         for step in reversed(self.file.steps):
             needed |= set(step.inputs) if needed & set(step.outputs) else set()
-        for step in self.file.steps:
+        for place, step in enumerate(self.file.steps):
+            whole.settle(self, place)
             if needed & set(step.outputs) and not whole.inside & set(step.outputs):
                 self._step(whole.steps.get(step.outputs[0], step) if step.outputs else step)
         weights = [

@@ -17,12 +17,15 @@ from microtrain.convert.ops.aten.squares import Piece, is_square, squared
 from microtrain.convert.raw import Raw
 
 from ..returned import returned
+from ..written_norms import Written
 from . import layers, parts, shapes, tokens
 from .batches import woven
 from .file import Flatbuffer, Operator, Stored, read_flatbuffer
+from .group_norms import group_norms
+from .group_norms import normalised as by_groups
 from .loops import loop
 from .names import FUSED, GELU, OTHERS, UNARY, WORDS
-from .norms import normalised, norms
+from .norms import Norm, normalised, norms
 from .pads import padded_last
 from .recurrent import lstm
 from .reductions import REDUCED, reduced
@@ -99,13 +102,16 @@ def tflite_homes(path: Path) -> Homes:
 class _Walk(Walker):
     """Walks the operators of one file.
 
-    norms  normalisations, by the operator that ends each; parts: the operators inside them
+    norms   layer normalisations, by the operator that ends each; groups: those of groups of channels
+    parts   the operators inside them
     """
 
     def __init__(self, file: Flatbuffer) -> None:
         super().__init__(file)
         self.norms = norms(file)
-        self.parts = {place for norm in self.norms.values() for place in norm.inside}
+        self.groups = group_norms(file, {place for norm in self.norms.values() for place in norm.inside})
+        ends: list[Norm | Written] = [*self.norms.values(), *self.groups.values()]
+        self.parts = {place for norm in ends for place in norm.inside}
 
     def read(self) -> Raw:
         if len(self.file.inputs) != 1:
@@ -138,6 +144,8 @@ class _Walk(Walker):
             self._settle_squares(op, name)
             if self.place in self.norms:
                 value = normalised(self, op, name, self.norms[self.place])
+            elif self.place in self.groups:
+                value = by_groups(self, op, name, self.groups[self.place])
             elif op.kind in UNARY:
                 value = self.call(UNARY[op.kind], op, name)
             elif op.kind in RULES:
@@ -149,7 +157,8 @@ class _Walk(Walker):
                 return
             value = self._fused(op, name, value, stored)
         except ConvertError as error:
-            read = (*op.inputs, *([self.norms[self.place].given] if self.place in self.norms else []))
+            ended = self.norms.get(self.place) or self.groups.get(self.place)
+            read = (*op.inputs, *([ended.given] if ended else []))
             inputs = {str(i): self.env[t] for i, t in enumerate(read) if t in self.env}
             call = Call(op.kind.lower(), name, True, inputs)
             shapes_made = [channels_first(self.file.tensors[t].shape) for t in op.outputs]

@@ -46,9 +46,12 @@ def instance_norm(low: Lowering, call: Call) -> Act:
 
 
 def layer_norm(low: Lowering, call: Call) -> Act:
-    """Over all but the batch, or over the channels of a vector."""
+    """Over all but the batch, over the channels of a vector, or of a view [n, groups, rest] over the rest."""
     x = low.activation(call, call.x)
     over = [int(d) for d in call.args["normalized_shape"]]
+    plain = x.order is None and call.args.get("weight") is None and call.args.get("bias") is None
+    if plain and over == list(x.dims[2:]) and x.dims[0] == low.batch and low.shape(x)[2] % x.dims[1] == 0:
+        return normalised(low, call, x.dims[1])
     if math.prod(over) * low.batch != math.prod(x.dims):
         raise call.error(
             f"a layer norm over the last {len(over)} of the dimensions {list(x.dims)} is not supported; the "

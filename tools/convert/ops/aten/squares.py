@@ -160,7 +160,7 @@ def _quotient(low: Lowering, call: Call, value: Any, root: Any, power: float) ->
     if not same or isinstance(value, Piece) != root.centred:
         return None
     if isinstance(value, Act) and root.over == "mean":
-        return _by_root_mean(low, replace(call, builtin=False), value, root.eps)
+        return by_root_mean(low, replace(call, builtin=False), value, root.eps)
     if isinstance(value, Act):
         return quotient(low, call, Length(value)) if root.eps <= LEAST else None
     if root.over != "mean" or value.squared:
@@ -178,7 +178,7 @@ def _is_same(low: Lowering, a: Act, b: Act) -> bool:
     return low.tensor_of(a) == low.tensor_of(b) and replace(a, tensor=b.tensor) == b
 
 
-def _by_root_mean(low: Lowering, call: Call, x: Act, eps: float) -> Act:
+def by_root_mean(low: Lowering, call: Call, x: Act, eps: float) -> Act:
     """A vector over the root of its mean square (frontends/clean/root_means.py)."""
     one = (*low.shape(x)[:2], 1)
     mean = low.emit(call, CHANNEL_MEAN, (squared(low, call, Piece(x)),), one)

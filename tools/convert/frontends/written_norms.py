@@ -1,0 +1,378 @@
+"""Normalisations that a file writes out, operator by operator, known by what they compute.
+
+Where a variance stands under a root is looked for by its operators. What is made of it is tried with random
+maps: so the order of products and sums, and what an exporter has joined into one, make no difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+MOST = 1 << 21  # numbers of a map that is looked at
+MOST_PARTS = 32  # operators behind the statistics
+MOST_WORK = 1 << 31  # numbers that are made of random maps
+MAPS = ((1.0, 0.3), (0.03, 0.0), (4.0, -2.0))  # deviation and mean of random maps; the first says the weights
+NEAR = 1e-4  # how near to a normalisation what is made of such a map has to come, of its largest number
+ADD, SUB, MUL, MEAN, VIEW = "plus", "minus", "times", "mean", "view"
+ROOTS = ("rsqrt", "sqrt")
+SQUARE, DISTANCE = "square", "squared distance"
+KINDS = (ADD, SUB, MUL, MEAN, VIEW, *ROOTS, SQUARE, DISTANCE, "neg", "div", "reciprocal")
+Key = Hashable
+Home = tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """What an operator of a file is. A tensor is a key.
+
+    kind  one of KINDS, "view" of another shape or type too; "" of all others
+    run   what it makes of its inputs, constants too; KeyError or ValueError: nothing
+    ends  it carries an activation, behind which nothing goes on
+    """
+
+    kind: str
+    inputs: tuple[Key, ...]
+    outputs: tuple[Key, ...]
+    run: Callable[[Sequence[np.ndarray]], np.ndarray]
+    ends: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A file's operators, first to last.
+
+    constant  the real numbers of a tensor that is one, else None
+    shape     of a tensor, for a batch of one; None where it is not known
+    results   what the file returns
+    work      how many numbers have been made of random maps
+    """
+
+    operations: Sequence[Operation]
+    constant: Callable[[Key], np.ndarray | None]
+    shape: Callable[[Key], tuple[int, ...] | None]
+    results: frozenset[Key]
+    work: list[int] = field(default_factory=lambda: [0])
+
+    @cached_property
+    def makers(self) -> dict[Key, int]:
+        return {key: place for place, op in enumerate(self.operations) for key in op.outputs}
+
+    @cached_property
+    def constants(self) -> dict[Key, np.ndarray]:
+        keys = {key for op in self.operations if op.kind for key in op.inputs if key not in self.makers}
+        return {key: value for key in keys if (value := self.constant(key)) is not None}
+
+
+@dataclass(frozen=True)
+class Written:
+    """A normalisation.
+
+    given          the tensor that is normalised; axis: where it has its channels
+    groups         of channels; 0: each pixel by itself, over all of its channels
+    centred        less the mean
+    inside         places of the operators that are no more than parts
+    weight, bias   place of an operator and of its input that has it, if one has
+    made           shape of the result
+    """
+
+    given: Key
+    axis: int
+    groups: int
+    centred: bool
+    epsilon: float
+    inside: frozenset[int]
+    weight: Home | None
+    bias: Home | None
+    made: tuple[int, ...]
+
+
+def written_norms(network: Network) -> dict[int, Written]:
+    """Normalisations of groups, by the place of the operator that makes their result."""
+    found = {}
+    for root in roots(network):
+        found.update(norm_of(network, root, pixels=False))
+    return found
+
+
+def roots(network: Network) -> dict[int, int]:
+    """Places of the roots of variances, each with the first operator of what may be a normalisation."""
+    means = [(place, op.inputs[0]) for place, op in enumerate(network.operations) if op.kind == MEAN]
+    regions = (_Region(network, place) for place, op in enumerate(network.operations) if op.kind in ROOTS)
+    found = ((region.root, region.statistics()) for region in regions)
+    return {
+        root: min(of.inside.union(place for place, key in means if key == of.viewed))
+        for root, of in found
+        if of is not None
+    }
+
+
+def norm_of(network: Network, root: int, pixels: bool) -> dict[int, Written]:
+    """The normalisation with this root, by the place of its last operator; nothing where there is none.
+
+    pixels  one of each pixel of a map [1, ., ., .] as well
+    """
+    return _Region(network, root).norm(pixels)
+
+
+@dataclass(frozen=True)
+class _Statistics:
+    """What a root is of. viewed: what is normalised, or a view of it; over: the mean that is its variance"""
+
+    viewed: Key
+    over: Operation
+    epsilon: float
+    centred: bool
+    inside: frozenset[int]
+
+
+class _Region:
+    """What is made of the root of a variance."""
+
+    def __init__(self, network: Network, root: int) -> None:
+        self.network, self.ops, self.root = network, network.operations, root
+        self.sizes: dict[Key, int] = {}  # of what was made of the last map
+
+    def norm(self, pixels: bool) -> dict[int, Written]:
+        """The last operator of a normalisation, and what it is; nothing where there is none."""
+        found = self.statistics()
+        if found is None:
+            return {}
+        for given in reversed(self._views(found.viewed)):
+            made = self._goes_on(given, found.inside)
+            for last in reversed(made):
+                norm = self._ended(given, found, {*found.inside, *made}, last, pixels)
+                if norm is not None:
+                    return {last: norm}
+        return {}
+
+    def statistics(self) -> _Statistics | None:
+        """What the root is of: a mean of squares, to which a number is added."""
+        inside = {self.root}
+        add = self._made(self.ops[self.root].inputs[0], inside, ADD)
+        if add is None:
+            return None
+        constants = {key: self.network.constants.get(key) for key in add.inputs}
+        numbers = {key: value for key, value in constants.items() if value is not None and value.size == 1}
+        variances = [key for key in add.inputs if key not in numbers]
+        over = self._made(variances[0], inside, MEAN) if len(variances) == len(numbers) == 1 else None
+        square = None if over is None else self._made(over.inputs[0], inside, DISTANCE, SQUARE, MUL)
+        if over is None or square is None:
+            return None
+        epsilon = float(next(iter(numbers.values())).ravel()[0])
+        of = square.inputs
+        if square.kind != DISTANCE:
+            if square.kind == MUL and len(set(of)) > 1:
+                return None
+            less = self._made(of[0], inside, SUB)
+            if less is None:
+                return _Statistics(of[0], over, epsilon, False, frozenset(inside))
+            of = less.inputs
+        mean = self._made(of[1], inside, MEAN)
+        if mean is None or mean.inputs[0] != of[0]:
+            return None
+        return _Statistics(of[0], over, epsilon, True, frozenset(inside))
+
+    def _made(self, key: Key, inside: set[int], *kinds: str) -> Operation | None:
+        """The operator of one of these kinds that makes a tensor, or what it is a view of.
+
+        It joins those inside, and so do the views, where there is one.
+        """
+        keys = self._views(key)
+        places = [place for k in keys if (place := self.network.makers.get(k)) is not None]
+        last = self.ops[places[-1]] if len(places) == len(keys) else None
+        if last is None or last.kind not in kinds or last.ends:
+            return None
+        inside.update(places)
+        return last
+
+    def _views(self, key: Key) -> list[Key]:
+        """A tensor, and what it is a view of."""
+        found = [key]
+        while (place := self.network.makers.get(key)) is not None and self.ops[place].kind == VIEW:
+            key = self.ops[place].inputs[0]
+            if key in found:  # a damaged file may go round in circles
+                break
+            found.append(key)
+        return found
+
+    def _goes_on(self, given: Key, inside: frozenset[int]) -> list[int]:
+        """Operators that read nothing but what is given, what is inside, constants and one another."""
+        known = {given, *(key for place in inside for key in self.ops[place].outputs)}
+        found = []
+        for place, op in enumerate(self.ops):
+            if place in inside or not op.kind or not op.inputs:
+                continue
+            reads = {key for key in op.inputs if key not in self.network.constants}
+            if reads <= known and (reads - {given} or op.kind in (MEAN, VIEW)):
+                known.update(() if op.ends else op.outputs)
+                found.append(place)
+        return found[:MOST_PARTS]
+
+    def _ended(
+        self, given: Key, found: _Statistics, among: set[int], last: int, pixels: bool
+    ) -> Written | None:
+        """The normalisation of what is given that ends with an operator, if one does."""
+        parts = self._parts(given, last, among)
+        inside = frozenset(parts - {last} - self._only_views(given, parts))
+        if self.root not in inside or self._leaves(inside, last):
+            return None
+        return self._as_norm(given, found, inside, sorted(parts), pixels)
+
+    def _parts(self, given: Key, last: int, among: set[int]) -> set[int]:
+        """The operators that a result is made by, out of what is given."""
+        found, left = set[int](), [last]
+        while left:
+            place = left.pop()
+            if place not in found:
+                found.add(place)
+                makers = (self.network.makers.get(key) for key in self.ops[place].inputs if key != given)
+                left += [maker for maker in makers if maker in among]
+        return found
+
+    def _only_views(self, given: Key, parts: set[int]) -> set[int]:
+        """The parts that only see what is given, in another shape or type."""
+        found, seen = set[int](), {given}
+        for place in sorted(parts):
+            op = self.ops[place]
+            if op.kind == VIEW and op.inputs[0] in seen:
+                found.add(place)
+                seen.update(op.outputs)
+        return found
+
+    def _leaves(self, inside: frozenset[int], last: int) -> bool:
+        """Whether something else reads what is made inside, or it is a result of the file."""
+        outs = {key for place in inside for key in self.ops[place].outputs}
+        read = any(outs & set(op.inputs) for place, op in enumerate(self.ops) if place not in {*inside, last})
+        return read or bool(outs & self.network.results)
+
+    def _as_norm(
+        self, given: Key, found: _Statistics, inside: frozenset[int], parts: Sequence[int], pixels: bool
+    ) -> Written | None:
+        """What the operators compute, first to last, if it is a normalisation."""
+        shape = self.network.shape(given)
+        if shape is None or len(shape) not in (2, 3, 4) or shape[0] != 1 or math.prod(shape) > MOST:
+            return None
+        rng, viewed = np.random.default_rng(0), self.network.shape(found.viewed)
+        maps, made = [rng.normal(mean, spread, shape) for spread, mean in MAPS], list[np.ndarray]()
+        try:
+            for x in maps:
+                made.append(self._computed(given, x, parts))
+                if made[-1].size != x.size or not np.isfinite(made[-1]).all():
+                    return None
+            statistics = self._run(found.over, {found.over.inputs[0]: np.zeros(viewed or shape)}).size
+        except (ValueError, IndexError, TypeError, KeyError):
+            return None
+        for axis, groups in _ways(shape, statistics, found.centred, pixels):
+            wanted = [_by_channel(normal(x, axis, groups, found), axis) for x in maps]
+            lines = [_by_channel(y.reshape(shape), axis) for y in made]
+            weight, bias = _line(wanted[0], lines[0])
+            near = (
+                np.abs(y - (weight * x + bias)).max() <= NEAR * max(1.0, np.abs(y).max())
+                for x, y in zip(wanted, lines, strict=True)
+            )
+            ends = [place for place in parts if place not in found.inside]
+            homes = self._homes(ends, weight, bias) if all(near) else None
+            if homes is not None and self._is_theirs(shape, axis, groups, statistics, homes):
+                last = made[0].shape
+                return Written(given, axis, groups, found.centred, found.epsilon, inside, *homes, last)
+        return None
+
+    def _is_theirs(
+        self,
+        shape: tuple[int, ...],
+        axis: int,
+        groups: int,
+        statistics: int,
+        homes: tuple[Home | None, Home | None],
+    ) -> bool:
+        """Whether nothing else knows a normalisation: rows of a series may be tokens, and pixels by
+        themselves are known but for a scale that is in the factor, one over the deviation."""
+        if groups == shape[axis] and len(shape) == 3:
+            return axis == len(shape) - 1 or homes != (None, None)
+        if groups or homes[0] is None:
+            return bool(groups)
+        place, which = homes[0]
+        others = [key for i, key in enumerate(self.ops[place].inputs) if i != which]
+        return self.sizes.get(others[0], 0) == statistics
+
+    def _computed(self, given: Key, x: np.ndarray, parts: Sequence[int]) -> np.ndarray:
+        """What operators make of a map, in real numbers, but for an activation that the last one carries."""
+        known = {given: x}
+        for place in parts:
+            known[self.ops[place].outputs[0]] = self._run(self.ops[place], known)
+        self.sizes = {key: value.size for key, value in known.items()}
+        return known[self.ops[parts[-1]].outputs[0]]
+
+    def _run(self, op: Operation, known: dict[Key, np.ndarray]) -> np.ndarray:
+        """ValueError, KeyError: it cannot be run, or too much has been"""
+        values = [known[k] if k in known else self.network.constants[k] for k in op.inputs]
+        sizes = (
+            np.broadcast_shapes(*(v.shape for v in values)) if op.kind in (ADD, SUB, MUL, DISTANCE) else ()
+        )
+        self.network.work[0] += max(math.prod(sizes), *(v.size for v in values))
+        if math.prod(sizes) > 2 * MOST or self.network.work[0] > MOST_WORK:
+            raise ValueError(op.kind)
+        with np.errstate(all="ignore"):
+            return op.run(values)
+
+    def _homes(
+        self, parts: Sequence[int], weight: np.ndarray, bias: np.ndarray
+    ) -> tuple[Home | None, Home | None] | None:
+        """Where the file has weights and biases; None of 1 and of 0. Nothing where it does not have them.
+
+        parts  but those of the statistics, which have a number of their own
+        """
+        homes: list[Home | None] = []
+        for kind, wanted, none in ((MUL, weight, 1.0), (ADD, bias, 0.0)):
+            home = next(self._places_of(parts, kind, wanted), None)
+            if home is None and np.abs(wanted - none).max() > NEAR:
+                return None
+            homes.append(home)
+        return homes[0], homes[1]
+
+    def _places_of(self, parts: Sequence[int], kind: str, wanted: np.ndarray) -> Iterator[Home]:
+        """Operators of a kind and inputs that are these numbers, one a channel."""
+        near = NEAR * max(1.0, float(np.abs(wanted).max()))
+        for place in (place for place in parts if self.ops[place].kind == kind):
+            for which, key in enumerate(self.ops[place].inputs):
+                value = self.network.constants.get(key)
+                if value is None or value.dtype.kind != "f" or value.size != wanted.size:
+                    continue
+                if np.abs(np.ravel(value) - wanted).max() <= near:
+                    yield place, which
+
+
+def _ways(shape: tuple[int, ...], statistics: int, centred: bool, pixels: bool) -> Iterator[tuple[int, int]]:
+    """Where a map may have its channels, and their groups, for so many statistics; 0: each pixel alone."""
+    for axis in dict.fromkeys((len(shape) - 1, 1)):
+        channels = shape[axis]
+        if centred and channels % statistics == 0 and math.prod(shape) >= 2 * statistics:
+            yield axis, statistics
+        if pixels and len(shape) == 4 and statistics * channels == math.prod(shape):
+            yield axis, 0
+
+
+def normal(x: np.ndarray, axis: int, groups: int, found: _Statistics) -> np.ndarray:
+    """The normalisation of a map [1, ...] that has its channels on an axis, without weights."""
+    turned = np.moveaxis(x, axis, 1)
+    flat = turned.reshape(groups, -1) if groups else turned.reshape(turned.shape[1], -1).T
+    less = flat - flat.mean(1, keepdims=True) * found.centred
+    of = less / np.sqrt((less**2).mean(1, keepdims=True) + found.epsilon)
+    return np.moveaxis((of if groups else of.T).reshape(turned.shape), 1, axis)
+
+
+def _by_channel(x: np.ndarray, axis: int) -> np.ndarray:
+    """A map as [pixels, channels]."""
+    return np.moveaxis(x, axis, -1).reshape(-1, x.shape[axis])
+
+
+def _line(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The factors and offsets [channels] that bring x nearest to y, both [pixels, channels]."""
+    less = x - x.mean(0)
+    weight = (less * (y - y.mean(0))).sum(0) / np.maximum((less**2).sum(0), 1e-30)
+    return weight, y.mean(0) - weight * x.mean(0)
