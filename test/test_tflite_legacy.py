@@ -1,4 +1,4 @@
-"""TFLite files as converters of 2019 and 2020 wrote them: uint8, and biases with their weights' axis."""
+"""TFLite files of 2019 and 2020: uint8, biases with their weights' axis, SVDF; and what is not supported."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lab.attack.tflite_files import Int8, Writer
+from lab.attack.tflite_networks import Float
 from lab.tasks.logits import int8_graph
 from microtrain.convert.execute.batched import run_int8
 from microtrain.convert.frontends.module import load_model
@@ -123,4 +124,33 @@ def test_scales_along_no_axis_are_refused(axis: int, tmp_path: Path) -> None:
     path = tmp_path / "wrong.tflite"
     path.write_bytes(file_with_axis(axis, 0))
     with pytest.raises(ConvertError, match=f"w has 4 scales along axis {axis} of 1x3x3x4"):
+        load_model(path)
+
+
+def test_layers_with_a_state_and_composites_are_named(tmp_path: Path) -> None:
+    net = Float(4)
+    net.op("SVDF", (net.x, net.drawn(3, 4), net.drawn(3, 5)), (1, 3))
+    with pytest.raises(ConvertError, match=r"keeps what it has seen .* \(SVDF\)"):
+        load_model(net.file(tmp_path))
+    net = Float(4)
+    net.op("STABLEHLO_COMPOSITE", (net.x,), (1, 4))
+    with pytest.raises(ConvertError, match="the op stablehlo_composite is not supported"):
+        load_model(net.linear(3).file(tmp_path))
+
+
+def test_an_unknown_operator_is_named_whatever_it_makes(tmp_path: Path) -> None:
+    """A detector's boxes have sizes that nobody knows."""
+    net = Float(4).op("DENSIFY", (0,), ())
+    with pytest.raises(ConvertError, match="the op densify is not supported"):
+        load_model(net.file(tmp_path))
+
+
+def test_an_input_without_axes_is_a_sentence(tmp_path: Path) -> None:
+    w = Writer()
+    x = w.tensor("input", (), "float32")
+    y = w.tensor("output", (1, 3), "float32")
+    w.op("RESHAPE", (x,), (y,))
+    path = tmp_path / "none.tflite"
+    path.write_bytes(w.file((x,), (y,)))
+    with pytest.raises(ConvertError, match="takes an input without axes; it must be an image"):
         load_model(path)

@@ -81,9 +81,9 @@ class Lowering:
     def input(self, dims: tuple[int, ...]) -> Act:
         """Declare the model's input: an image (n, c, h, w), a series (n, c, time) or features (n, f)."""
         if len(dims) not in (2, 3, 4) or min(dims) < 1:
-            shape = by(dims)
+            shape = f"of shape {by(dims)}" if dims else "without axes"
             raise ConvertError(
-                f"{self.name} takes an input of shape {shape}; it must be an image NxCxHxW, a series NxCxT "
+                f"{self.name} takes an input {shape}; it must be an image NxCxHxW, a series NxCxT "
                 "or features NxF"
             )
         self.batch = dims[0]

@@ -23,7 +23,8 @@ def chosen(raw: Raw, wanted: str | None) -> Raw:
     name = raw.graph.name
     if not raw.results or (wanted is None and len(raw.results) == 1):
         return raw
-    known = ", ".join(f"{i} is {one_line(r.name)}, {by(r.dims)}" for i, r in enumerate(raw.results))
+    names = (f"{i} is {one_line(r.name)}, {by(r.dims) or 'of no axis'}" for i, r in enumerate(raw.results))
+    known = ", ".join(names)
     if wanted is None and (logits := _behind_others(raw)) is not None:
         wanted = str(logits)
         said = f"{name} returns {len(raw.results)} values ({known})"

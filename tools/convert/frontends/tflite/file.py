@@ -27,7 +27,8 @@ MOST_INPUTS = 64
 MOST_ELEMENTS = 1 << 28  # of a tensor
 DTYPES = {0: "<f4", 1: "<f2", 2: "<i4", 3: "u1", 4: "<i8", 6: "?", 7: "<i2", 9: "i1"}
 OF_ONE = "a batch of one is keras.Input(shape, batch_size=1)"
-STATE = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
+STATE = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "SVDF")
+COMPOSITE = "STABLEHLO_COMPOSITE"
 HINT = "convert it again with the TFLite converter, or take another copy of it"
 
 
@@ -103,7 +104,7 @@ def read_flatbuffer(path: Path) -> Flatbuffer:
     names = _operator_names(path.name, model, tflite)
     graphs = [_graph(path, data, model, model.Subgraphs(i), names) for i in range(count)]
     run = {
-        op.options[part] for graph in graphs for op in graph.operators for part in LOOPS if part in op.options
+        op.options[part] for graph in graphs for op in graph.operators for part in RUNS if part in op.options
     }
     if kept := next((op.kind for op in graphs[0].operators if op.kind in STATE), None):
         raise ConvertError(
@@ -270,6 +271,8 @@ def _quantized(name: str, label: str, shape: tuple[int, ...], tensor: Any) -> Qu
 
 
 LOOPS = ("CondSubgraphIndex", "BodySubgraphIndex")
+OF_COMPOSITE = "DecompositionSubgraphIndex"
+RUNS = (*LOOPS, OF_COMPOSITE)  # where an operator says which graphs it runs
 OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "CONV_2D": (
         "Conv2DOptions",
@@ -336,6 +339,10 @@ def _operator(name: str, operator: Any, names: list[str], tflite: Any) -> Operat
         made.Init(found.Bytes, found.Pos)
         get: Callable[[str], Any] = lambda field: getattr(made, field)()  # noqa: E731
         options = {field: get(field) for field in fields}
+    if kind == COMPOSITE and (found := operator.BuiltinOptions2()) is not None:
+        made = tflite.StableHLOCompositeOptions()
+        made.Init(found.Bytes, found.Pos)
+        kind, options = f"composite {_text(made.Name())}", {OF_COMPOSITE: made.DecompositionSubgraphIndex()}
     _checked(name, "intermediates of an operator", operator.IntermediatesLength(), MOST_INPUTS)
     between = tuple(int(operator.Intermediates(i)) for i in range(operator.IntermediatesLength()))
     return Operator(kind, inputs, outputs, options, between)

@@ -135,7 +135,8 @@ class _Walk(Walker):
         stored = self.file.tensors[out]
         if stored.data is not None:  # of constants alone
             return
-        if not stored.shape and stored.dtype in REAL:
+        known = op.kind in RULES or op.kind in UNARY
+        if not stored.shape and stored.dtype in REAL and known:
             raise ConvertError(
                 f"layer {name}: {op.kind} makes one number without an axis, which is not supported; the "
                 "nearest that is: one for each sample, [1, 1]"
