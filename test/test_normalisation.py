@@ -147,15 +147,6 @@ def test_what_forward_does_to_the_image_is_understood(name: str, way: str, tmp_p
     assert np.abs(run_float(other, images) - wanted).max() > 1e-3 * np.abs(wanted).max()
 
 
-class Pixelwise(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.mean = nn.Buffer(torch.zeros(3, 12, 12))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x - self.mean
-
-
 class Negative(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return 1.0 - x
@@ -179,7 +170,6 @@ class Skipped(nn.Module):
 @pytest.mark.parametrize(
     ("front", "words"),
     [
-        (Pixelwise(), "one a channel, [3, 1, 1]"),
         (Negative(), "divides by a std above 0"),
         (Skipped(), "which is read without that too"),
     ],

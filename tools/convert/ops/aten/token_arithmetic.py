@@ -49,13 +49,31 @@ def add(low: Lowering, call: Call, natural: Natural) -> Any:
 
 
 def subtract(low: Lowering, call: Call, natural: Natural) -> Any:
-    """Of two views of one order."""
+    """Of two views of one order, or with a constant for each place, as of a mean image."""
     a, b = call.x, call.args.get("other")
     if one_number(a) is not None or one_number(b) is not None:
         return _with_number(low, call, natural)
+    if (constant := next((v for v in (a, b) if isinstance(v, Param)), None)) is not None:
+        return _with_table(low, call, natural, constant)
     if not isinstance(a, Act) or not isinstance(b, Act):
         return as_image(low, call, natural)
     return _of_two(low, call, natural, a, b)
+
+
+def _with_table(low: Lowering, call: Call, natural: Natural, constant: Param) -> Any:
+    """Of tokens and a constant for each, as a sum: of one of them less than nothing."""
+    if call.get("alpha", 1) != 1:
+        raise unsupported(call)
+    reverse, x = call.op.startswith("r"), call.args.get("other")
+    taken = isinstance(x, Act) != reverse  # the tokens are what is subtracted
+    plus = replace(call, op="add", builtin=False)
+    if not taken:
+        given = call.args["other" if reverse else "self"]
+        less = replace(constant, value=-constant.value)
+        return add(low, replace(plus, args={"self": given, "other": less}), natural)
+    given = call.x if reverse else x
+    minus = natural(low, replace(call, op="neg", builtin=False, args={"self": given}))
+    return add(low, replace(plus, args={"self": minus, "other": constant}), natural)
 
 
 def _with_number(low: Lowering, call: Call, natural: Natural) -> Act:

@@ -79,7 +79,7 @@ def concerns(low: Lowering, call: Call) -> bool:
         return True
     if op == "linear":
         return len(x.dims) > 2
-    if op in ("matmul", "add"):
+    if op in ("matmul", *SUMS):
         return len(x.dims) > 2 and _is_table(call, op, x, given)
     if op == "layer_norm":
         return (
@@ -115,7 +115,7 @@ def given_to(call: Call) -> list[Any]:
 
 
 def _is_table(call: Call, op: str, x: Act, given: list[Any]) -> bool:
-    """A product of tokens with anything, or a sum with one number for each place."""
+    """A product of tokens with anything, or a sum or difference with one number for each place."""
     constants = [v.value for v in given if isinstance(v, Param)]
     if op == "matmul":
         return not constants or constants[0].ndim == 2
@@ -299,7 +299,8 @@ def size(call: Call) -> Any:
 WINDOWS = ("conv", "pool", "pad", "upsample", "cat")  # in the names of calls that read images alone
 CUTS = ("slice", "chunk", "split", "split_with_sizes")
 SEEN = ("pad", "pool")  # in the names of calls that see to lines of pixels themselves
-ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "true_divide")
+SUMS = ("add", "sub", "rsub")
+ARITHMETIC = (*SUMS, "mul", "div", "true_divide")
 REDUCTIONS = ("mean", "sum", "amax", "max")
 ELEMENTWISE = (*ACTIVATIONS, *ALSO, "relu", "relu6", "hardtanh", "clamp", "clamp_min")
 RULES: dict[str, Rule] = {
