@@ -22,7 +22,7 @@ from microtrain.convert.ir import (
     Window,
     out_size,
 )
-from microtrain.convert.ops import coded, mul_add, position, prototypes, recurrent, unflatten
+from microtrain.convert.ops import coded, mul_add, position, prototypes, recurrent, scale_values, unflatten
 from microtrain.convert.ops.aten.pool import CHANNEL_MAXIMUM, CHANNEL_MEAN
 from microtrain.convert.ops.aten.resample import RESAMPLE
 from microtrain.convert.ops.attention import ATTENTION
@@ -111,6 +111,13 @@ class Builder:
         y = self._tensor((h * w + lead, 1, c) if lead else (h, w, c), 6.0 / 255, -7)
         table = self.rng.normal(0, 0.5, (h * w + lead, c))
         self.nodes.append(position.node_of(f"position{len(self.nodes)}", x, y, lead, table))
+        return y
+
+    def scaled(self, x: str) -> str:
+        """Times a constant for each number."""
+        y = self._tensor(self.tensors[x].shape, 4.0 / 255, -12)
+        table = self.rng.normal(0, 0.5, self.tensors[x].shape)
+        self.nodes.append(scale_values.node_of(f"scaled{len(self.nodes)}", x, y, table))
         return y
 
     def mul_add(self, x: str, with_term: bool = True) -> str:

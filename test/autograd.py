@@ -15,7 +15,7 @@ from torch.nn import functional as F  # noqa: N812
 from microtrain.base.trained import PROTOTYPES
 from microtrain.convert.execute.executor import Executor
 from microtrain.convert.ir import Graph, Node, Tensor
-from microtrain.convert.ops import mul_add, position, programs, prototypes, reconstruct
+from microtrain.convert.ops import mul_add, position, programs, prototypes, reconstruct, scale_values
 from microtrain.convert.ops.aten.pool import DOWN
 from microtrain.convert.ops.curves import NUMBERS
 from microtrain.convert.ops.functions import (
@@ -186,6 +186,10 @@ def _run(
         table = torch.tensor(position.table_of(graph, node) * position.scale_of(node)).T[None]
         made = F.pad(real, (table.shape[2] - real.shape[2], 0)) + table
         return made.reshape(1, y.channels, *y.shape[:2]) / y.scale + y.zero
+    if node.op == scale_values.VALUES:
+        factors = scale_values.table_of(graph, node) * scale_values.scale_of(node)
+        real = (values[xs[0].name] - xs[0].zero) * xs[0].scale
+        return real * torch.tensor(factors).permute(2, 0, 1) / y.scale + y.zero
     if node.op == mul_add.MUL_ADD:
         own = mul_add.constants(node)
         factor = torch.tensor(own.factor.real)[:, None, None]

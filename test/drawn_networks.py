@@ -23,7 +23,7 @@ from microtrain.convert.ir import (
     Window,
     out_size,
 )
-from microtrain.convert.ops import position, recurrent, unflatten
+from microtrain.convert.ops import position, recurrent, scale_values, unflatten
 from microtrain.convert.ops.aten.channels import CONCAT, TAKE
 from microtrain.convert.ops.aten.pool import CHANNEL_MAXIMUM, CHANNEL_MEAN, DOWN
 from microtrain.convert.ops.aten.resample import (
@@ -164,6 +164,14 @@ class FloatBuilder:
         y = self._name()
         self.tensors[y] = Tensor(y, (rows.outputs, columns.outputs, self.tensors[x].channels))
         self.nodes.append(Node(RESAMPLE, f"sampled{len(self.nodes)}", (x,), (y,), axes=(rows, columns)))
+        return y
+
+    def windowed(self, x: str) -> str:
+        """Times a constant for each number; of some it is 0."""
+        y, shape = self._name(), self.tensors[x].shape
+        self.tensors[y] = Tensor(y, shape)
+        table = self.rng.normal(0, 0.7, shape) * (self.rng.random(shape) < 0.8)
+        self.nodes.append(scale_values.node_of(f"windowed{len(self.nodes)}", x, y, table))
         return y
 
     def multiplied(self, x: str, with_term: bool) -> str:
@@ -329,6 +337,7 @@ def float_networks(draw: st.DrawFn) -> Graph:
             "bottleneck",
             "attended_to",
             MUL_ADD,
+            "windowed",
             "shuffled",
             "attended",
             *LAST,
@@ -365,6 +374,8 @@ def float_networks(draw: st.DrawFn) -> Graph:
             x = b.attended_to(x)
         elif kind == MUL_ADD:
             x = b.multiplied(x, draw(st.booleans()))
+        elif kind == "windowed":
+            x = b.windowed(x)
         elif kind == "attended":
             h, w, _ = b.tensors[x].shape
             steps = tuple(

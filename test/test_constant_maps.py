@@ -1,4 +1,4 @@
-"""A constant for each place of a map, added and subtracted: a mean image, a learned offset."""
+"""A constant for each place of a map: a mean image, a window over time, slopes, a norm's scale."""
 
 from __future__ import annotations
 
@@ -8,12 +8,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_onnx import export, load, reference
+from onnx import helper
+from test_executor import partly_trained, run_both
+from test_gradients import assert_as_autograd, everything
+from test_model_copy import interpreted
+from test_onnx import constants, export, load, reference, saved
 from torch import nn
 
+from lab.attack.tflite_files import Int8
+from lab.attack.tflite_networks import Float
+from lab.networks import Builder
+from lab.tasks.logits import int8_graph, logits
+from lab.tasks.logits import interpreted as integers
+from microtrain.base.plan import FLOAT, TFLITE
+from microtrain.convert.emit.code import generate
 from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import load_model
-from microtrain.convert.ir import ConvertError
+from microtrain.convert.ir import ConvertError, Graph
+from microtrain.convert.native_model import NativeModel
+from microtrain.convert.ops import scale_values
+from microtrain.convert.ops.normalise import GROUP_NORM
+from microtrain.convert.ops.scale_values import VALUES
 
 Made = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 WAYS: dict[str, Made] = {
@@ -21,6 +36,10 @@ WAYS: dict[str, Made] = {
     "subtracted": lambda x, t: x - t,
     "less the map": lambda x, t: t - x,
     "rsub": torch.rsub,
+    "times": lambda x, t: x * t,
+    "from the left": lambda x, t: t * x,
+    "divided": lambda x, t: x / (t + 3.0 * torch.sign(t)),
+    "rows": lambda x, t: x * t[:1, :, :1],
 }
 
 
@@ -49,7 +68,7 @@ def made(way: str, front: bool) -> tuple[nn.Module, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    ("way", "front"), [*((w, False) for w in WAYS), ("added", True), ("subtracted", True)]
+    ("way", "front"), [*((w, False) for w in WAYS), *((w, True) for w in ("added", "subtracted", "times"))]
 )
 def test_pytorchs_values(way: str, front: bool, tmp_path: Path) -> None:
     net, images = made(way, front)
@@ -76,3 +95,165 @@ def test_an_image_taken_from_a_constant_is_refused(tmp_path: Path) -> None:
     torch.export.save(torch.export.export(net, (torch.rand(1, 2, 6, 5),)), path)
     with pytest.raises(ConvertError, match="neg makes what grows in the input fall"):
         load_model(path)
+
+
+def graph_of(net: nn.Module, shape: tuple[int, ...], path: Path) -> Graph:
+    torch.export.save(torch.export.export(net.eval(), (torch.rand(1, *shape),)), path)
+    return load_model(path).graph
+
+
+def assert_as_pytorch(net: nn.Module, shape: tuple[int, ...], path: Path) -> Graph:
+    """shape: of a sample, channels first"""
+    graph = graph_of(net, shape, path)
+    c, h, w = (*shape, 1)[:3]
+    images = np.random.default_rng(1).integers(0, 256, (6, h, w, c)).astype(np.uint8)
+    samples = torch.tensor(np.moveaxis(images / 255.0, -1, 1).astype(np.float32)).reshape(6, *shape)
+    wanted = np.concatenate([net(each[None]).detach().numpy() for each in samples])
+    found = run_float(graph, images).reshape(wanted.shape)
+    np.testing.assert_allclose(found, wanted, atol=1e-5 * max(1.0, np.abs(wanted).max()))
+    assert np.ptp(wanted, axis=0).min() > 1e-3, "the logits say something"
+    return graph
+
+
+class Windowed(nn.Module):
+    """A window over raw sound, before the first layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.window = nn.Buffer(torch.hann_window(40))
+        self.conv, self.last = nn.Conv1d(2, 6, 5, 2), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.last(torch.relu(self.conv(x * self.window)).mean(2)))
+
+
+def test_a_window_over_time(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    graph = assert_as_pytorch(Windowed().eval(), (2, 40), tmp_path / "own.pt2")
+    assert VALUES in [node.op for node in graph.nodes]
+
+
+class Tokens(nn.Module):
+    """A factor for each of as many tokens as features, or for each of both."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(shape) + 0.5)
+        self.conv, self.inner, self.last = nn.Conv2d(2, 6, 3, 3), nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.conv(x).flatten(2).transpose(1, 2)
+        return torch.as_tensor(self.last(torch.relu(self.inner(x * self.scale)).mean(1)))
+
+
+@pytest.mark.parametrize("shape", [(6, 1), (1, 6), (6, 6), (1, 6, 1)])
+def test_factors_of_tokens(shape: tuple[int, ...], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    assert_as_pytorch(Tokens(shape).eval(), (2, 9, 6), tmp_path / "own.pt2")
+
+
+class Normed(nn.Module):
+    """A layer norm of a whole map, with a scale and a shift for each number."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        conv = nn.Conv2d if len(shape) == 3 else nn.Conv1d
+        self.conv, self.last = conv(2, shape[0], 3, padding=1), nn.Linear(shape[0], 3)
+        self.norm = nn.LayerNorm(shape)
+        for own in self.norm.parameters():
+            own.data = torch.rand(shape) + 0.5
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.last(torch.relu(self.norm(self.conv(x))).flatten(2).mean(2)))
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 5), (4, 9)])
+def test_a_layer_norm_of_a_whole_map(shape: tuple[int, ...], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    graph = assert_as_pytorch(Normed(shape).eval(), (2, *shape[1:]), tmp_path / "own.pt2")
+    assert [node.op for node in graph.nodes][1:4] == [GROUP_NORM, VALUES, "position"]
+
+
+@pytest.mark.parametrize("most", [0.4, 1.8])
+@pytest.mark.parametrize("shape", [(4, 6, 5), (1, 6, 5), (4, 1, 5)])
+def test_slopes_of_places_in_onnx(shape: tuple[int, int, int], most: float, tmp_path: Path) -> None:
+    """Keras' PReLU has one for each number, unless it is told otherwise."""
+    rng = np.random.default_rng(0)
+    arrays = constants(
+        w=rng.normal(0, 0.4, (4, 2, 3, 3)).astype(np.float32),
+        slope=rng.uniform(-0.3, most, shape).astype(np.float32),
+        v=rng.normal(0, 0.4, (3, 4)).astype(np.float32),
+    )
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("PRelu", ["a", "slope"], ["b"]),
+        helper.make_node("GlobalAveragePool", ["b"], ["c"]),
+        helper.make_node("Flatten", ["c"], ["d"]),
+        helper.make_node("Gemm", ["d", "v"], ["y"], transB=1),
+    ]
+    path = saved(tmp_path / "slopes.onnx", nodes, arrays, [1, 2, 6, 5])
+    images = np.random.default_rng(1).integers(0, 256, (4, 6, 5, 2)).astype(np.uint8)
+    wanted = reference(path, np.moveaxis(images / 255.0, -1, 1))
+    np.testing.assert_allclose(run_float(load(path), images).reshape(4, 3), wanted, atol=1e-5)
+
+
+def test_slopes_of_places_in_tflite(tmp_path: Path) -> None:
+    net = Float(8, 7, 2).conv(5, 3, 3, act=0)
+    slopes = net.rng.uniform(-0.3, 0.6, net.shape[1:]).astype(np.float32)
+    net.op("PRELU", (net.x, net.w.tensor("slopes", slopes.shape, "float32", slopes)), net.shape)
+    path = net.conv(4, 2, 2).over("MEAN", 1, 2).linear(3).file(tmp_path)
+    pixels = np.random.default_rng(1).integers(0, 256, (8, 8, 7, 2)).astype(np.uint8)
+    found = run_float(load_model(path).graph, pixels).reshape(8, 3)
+    np.testing.assert_allclose(found, interpreted(path, pixels / 255.0), atol=2e-5)
+
+
+def network(rng: np.random.Generator) -> Graph:
+    b = Builder(rng, (9, 7, 3))
+    return b.finish(b.conv(b.scaled(b.conv(b.scaled(b.conv("x", 6, 3, 2)), 11)), 5), 3)
+
+
+@pytest.mark.parametrize("requantize", [FLOAT, TFLITE])
+@pytest.mark.parametrize("fraction_bits", [0, 4])
+def test_c_learns_what_numpy_learns(fraction_bits: int, requantize: str, tmp_path: Path) -> None:
+    graph = network(np.random.default_rng(fraction_bits)).replace(requantize=requantize)
+    compiled = partly_trained(graph, fraction_bits)
+    run_both(compiled, NativeModel(generate(compiled, "a test"), tmp_path), 8)
+
+
+def test_errors_go_through_it_as_in_autograd() -> None:
+    assert_as_autograd(everything(network(np.random.default_rng(3))).graph)
+
+
+def test_a_table_of_zeros_and_one_of_large_numbers() -> None:
+    graph = network(np.random.default_rng(0))
+    node = next(n for n in graph.nodes if n.op == VALUES)
+    shape = graph.tensors[node.inputs[0]].shape
+    none = scale_values.node_of("none", "x", "y", np.zeros(shape))
+    assert scale_values.scale_of(none) == 1.0
+    large = scale_values.node_of("large", "x", "y", np.full(shape, -1e6))
+    assert scale_values.scale_of(large) == pytest.approx(1e6 / 127)
+
+
+def test_a_division_by_zero_is_a_sentence(tmp_path: Path) -> None:
+    class Divided(Windowed):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.as_tensor(self.last(torch.relu(self.conv(x / self.window)).mean(2)))
+
+    with pytest.raises(ConvertError, match="window has a 0, by which nothing can be divided"):
+        graph_of(Divided(), (2, 40), tmp_path / "own.pt2")
+
+
+def test_slopes_of_places_in_int8(tmp_path: Path) -> None:
+    """The table has a scale of its own, so an output in some may be a unit off."""
+    net = Int8.input((8, 7, 2), zero=3).conv(5, (3, 3), 1, (8, 7), (0.05, 0), act=0)
+    codes = net.rng.integers(-127, 128, net.shape)
+    slopes = net.w.tensor("slopes", net.shape, data=codes, scale=(0.004,), zero=(0,))
+    made = net.w.tensor("made", (1, *net.shape), scale=(0.04,), zero=(-60,))
+    net.w.op("PRELU", (net.x, slopes), (made,))
+    net.x, net.scale, net.zero = made, 0.04, -60
+    path = tmp_path / "int8.tflite"
+    path.write_bytes(net.mean((0.02, 4)).linear(3, (0.02, 0)).file())
+    samples = np.random.default_rng(1).integers(-128, 128, (20, 8 * 7 * 2)).astype(np.int8)
+    wanted, said = integers(path, samples, reference=True)
+    found = logits(int8_graph(path), samples, said)
+    assert np.ptp(wanted) > 20 and np.abs(found - wanted).max() <= 1

@@ -25,6 +25,7 @@ from microtrain.convert.ops.grouped import GROUPED
 from microtrain.convert.ops.mul_add import MUL_ADD
 from microtrain.convert.ops.position import POSITION
 from microtrain.convert.ops.scale import MULTIPLY, PIXELS
+from microtrain.convert.ops.scale_values import VALUES
 from microtrain.convert.ops.tokens import LAST
 from microtrain.convert.ops.upsample import UPSAMPLE
 from microtrain.convert.ops.work import STRIP, by_size, kind
@@ -129,7 +130,7 @@ def test_what_was_never_counted_is_named(
 
 CELLS = (*LAST, *LAST.values())
 MAPS = (MULTIPLY, UPSAMPLE, RESAMPLE, PIXELS, CHANNEL_MEAN, CHANNEL_MAXIMUM)
-OTHERS = (*MAPS, attention.ATTENTION, GROUP_NORM, POSITION, MUL_ADD, GROUPED, CODED, *CELLS)
+OTHERS = (*MAPS, attention.ATTENTION, GROUP_NORM, POSITION, MUL_ADD, VALUES, GROUPED, CODED, *CELLS)
 
 
 def forward(kind: str) -> str:

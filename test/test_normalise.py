@@ -200,12 +200,8 @@ class Odd(nn.Module):
         return result
 
 
-@pytest.mark.parametrize(
-    ("over", "text"),
-    [((6, 4, 4), "one for each place of the map"), ((4, 4), "over the last 2 of the dimensions")],
-)
-def test_others_are_refused_by_name(over: tuple[int, ...], text: str, tmp_path: Path) -> None:
-    program = torch.export.export(Odd(over).eval(), (torch.zeros(1, 3, 8, 8),))
+def test_others_are_refused_by_name(tmp_path: Path) -> None:
+    program = torch.export.export(Odd((4, 4)).eval(), (torch.zeros(1, 3, 8, 8),))
     torch.export.save(program, tmp_path / "odd.pt2")
-    with pytest.raises(ConvertError, match=text):
+    with pytest.raises(ConvertError, match="over the last 2 of the dimensions"):
         load_model(tmp_path / "odd.pt2")

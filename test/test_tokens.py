@@ -249,11 +249,6 @@ REFUSALS: dict[str, tuple[Callable[[torch.Tensor, Refused], torch.Tensor], bool,
         "of some numbers of some tokens, .* the nearest that is: of some tokens",
     ),
     "sorted": (lambda x, net: x.sort(1)[0], False, "the op sort"),
-    "a factor for each of as many tokens as features": (
-        lambda x, net: F.pad(x[..., :10] * torch.arange(1.0, 11.0)[:, None], (0, 6)),
-        False,
-        "the op mul is not supported",
-    ),
 }
 
 

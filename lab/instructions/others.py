@@ -68,10 +68,12 @@ def positioned() -> Iterator[Named]:
 
 
 def multiplied() -> Iterator[Named]:
-    """Factors and terms of int8 TFLite files, with errors that reach what is before them."""
+    """Factors and terms of int8 TFLite files, and factors for each number, with errors that reach what is
+    before them."""
     for number, ((size, channels), with_term) in enumerate(product(POSITIONED, (False, True))):
         b = Builder(np.random.default_rng(number), (size, size, 3))
         x = b.mul_add(b.conv("x", channels, 3, 2), with_term)
+        x = x if with_term else b.scaled(b.conv(b.scaled(x), channels))
         yield f"multiplied{number}", compile_graph(b.finish(b.conv(x, 8), 4), Scheme("biases", -1), 4, STEPS)
 
 

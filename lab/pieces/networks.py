@@ -105,12 +105,15 @@ def sampled() -> Iterator[Named]:
 
 
 def multiplied() -> Iterator[Named]:
-    """Factors and terms of int8 files, of few and of many channels and pixels."""
+    """Factors and terms of int8 files, and factors for each number, of few and of many channels."""
     for number, (c, with_term) in enumerate(product((1, 6, 24, 70), (False, True))):
         rng = np.random.default_rng(number)
         b = Builder(rng, (int(rng.integers(6, 30)), int(rng.integers(6, 30)), 3))
         graph = b.finish(b.conv(b.mul_add(b.conv("x", c), with_term), 5), 3)
         yield f"multiplied{number}", compile_graph(graph, SCHEMES[2], 3, PASSES[number % len(PASSES)])
+        b = Builder(rng, (int(rng.integers(6, 30)), int(rng.integers(6, 30)), 3))
+        graph = b.finish(b.conv(b.scaled(b.conv("x", c)), 5), 3)
+        yield f"scaled{number}", compile_graph(graph, SCHEMES[2], 3, PASSES[number % len(PASSES)])
 
 
 def spatial() -> Iterator[Named]:

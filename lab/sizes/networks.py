@@ -244,9 +244,10 @@ def normed(folder: Path) -> Graph:
 
 
 def multiplied() -> Graph:
-    """Factors and terms a channel as an int8 TFLite file has them, with errors behind and before them."""
+    """Factors and terms a channel as an int8 TFLite file has them, with errors behind and before them, and
+    factors for each number."""
     b = Builder(np.random.default_rng(0), (SIDE, SIDE, 3))
-    x = b.mul_add(b.conv("x", 8, 3, 2))
+    x = b.mul_add(b.scaled(b.conv("x", 8, 3, 2)))
     return b.finish(b.conv(b.mul_add(b.conv(x, 12, 3, 2), with_term=False), 8), CLASSES)
 
 

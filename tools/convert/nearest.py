@@ -6,7 +6,7 @@ from .aten_call import Call
 
 ONE_INPUT = "it must take one; of a pair, as a Siamese network compares, save the branch that both go through"
 NO_ACTIVATION = "relu or relu6"
-NO_PRELU = "one slope for all channels, or one for each (in Keras shared_axes=[1, 2])"
+NO_PRELU = "one slope for all channels, one for each, or one for each place of an image"
 NO_NORM = "a batch norm right after a convolution or linear layer, or a group norm"
 NO_RESIZE = (
     "interpolate with mode='bilinear' or mode='nearest'; a strided convolution or a pooling makes an image "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -24,6 +24,7 @@ from microtrain.convert.nearest import unsupported
 from microtrain.convert.reference.hostlib import NUMBER, S8, S16, Clamp, ErrorS8, Record
 from microtrain.convert.reference.numeric import f32, quantize_error
 
+from . import scale_values
 from .bounds import ERROR, INT32_MAX, Accumulator
 from .ctext import Table, struct
 from .curves import ARGUMENTS, NAMES
@@ -241,17 +242,37 @@ def _prelu(low: Lowering, call: Call) -> Act:
         args = {"self": call.x, "negative_slope": float(slope.flat[0])}
         return _lower(low, replace(call, op=LEAKY, args=args))
     x, apart = low.channelled(call, call.x), replace(call, builtin=False)
-    if slope.size != low.shape(x)[2]:
-        raise unsupported(call)
+    scaled = _by_slopes(low, call, x, slope)
     side = 1.0 if slope.max() <= 1 else -1.0 if slope.min() >= 1 else None
     if side is None:
         above = low.emit(call, "relu", (x,), low.shape(x), dims=x.dims)
-        parts = (low.scaled(call, x, slope.ravel()), low.scaled(call, above, 1.0 - slope.ravel()))
+        parts = (scaled(x, slope), scaled(above, 1.0 - slope))
         return low.emit(apart, "add", parts, low.shape(x), dims=x.dims)
-    below = low.scaled(call, x, side * (slope.ravel() - 1.0))
+    below = scaled(x, side * (slope - 1.0))
     below = low.emit(apart, "relu", (below,), low.shape(x), dims=x.dims)
     factors = (side,) if side < 0 else ()
     return low.emit(apart, "add", (x, below), low.shape(x), dims=x.dims, factors=factors)
+
+
+def _by_slopes(low: Lowering, call: Call, x: Act, slope: np.ndarray) -> Callable[[Act, np.ndarray], Act]:
+    """What multiplies a map with slopes: [c], one for each channel, or [c, h, w], for each place."""
+    h, w, c = low.shape(x)
+    shape = (*slope.shape, 1, 1) if slope.ndim == 1 else slope.shape
+    if shape == (c, 1, 1):
+        return lambda act, factors: low.scaled(call, act, factors.ravel())
+    if (
+        x.order is not None
+        or len(shape) != 3
+        or any(n not in (1, m) for n, m in zip(shape, (c, h, w), strict=True))
+    ):
+        raise unsupported(call)
+    apart = replace(call, builtin=False)
+
+    def by_places(act: Act, factors: np.ndarray) -> Act:
+        table = np.broadcast_to(factors.reshape(shape), (c, h, w)).transpose(1, 2, 0)
+        return scale_values.scaled(low, apart, act, np.ascontiguousarray(table, np.float32))
+
+    return by_places
 
 
 def _lower(low: Lowering, call: Call) -> Act:

@@ -16,7 +16,7 @@ from microtrain.convert.ops.functions import CLIP, SELU
 from ..clean.fold import TAKES_RELU, folds
 from .file import BFLOAT16, BYTES, DOUBLE, FLOAT, HALF, INT8, UINT8, Step
 from .layers import of_several
-from .values import WEIGHTED, Quantized, Turned, Value, Walker, one_a_channel
+from .values import WEIGHTED, Quantized, Turned, Value, Walker, channels_first, one_a_channel
 
 REAL = (FLOAT, HALF, DOUBLE, BFLOAT16)
 COMPARISONS = {"Greater": "gt", "GreaterOrEqual": "ge", "Less": "lt", "LessOrEqual": "le"}
@@ -60,9 +60,20 @@ def dropout(walk: Walker, step: Step) -> Value:
 
 def prelu(walk: Walker, step: Step) -> Value:
     value, slope = (walk.value(step.inputs[place]) for place in range(2))
-    if isinstance(slope, Param) and not one_a_channel(slope, value):
-        raise unsupported(Call("prelu", step.name, True, {}))
+    if isinstance(slope, Param) and slope.value.size > 1:
+        alike = one_a_channel(slope, value)
+        slope = replace(slope, value=slope.value.ravel()) if alike else _of_places(walk, step, value, slope)
     return walk.unary(step, "prelu", weight=slope)
+
+
+def _of_places(walk: Walker, step: Step, value: Value, slope: Param) -> Param:
+    """Slopes for each place of a map, in PyTorch's order of axes. ConvertError where they are others."""
+    rank = len(walk.act(step).dims)
+    full = slope.value.reshape((1,) * (rank - slope.value.ndim) + slope.value.shape)
+    full = full.transpose(channels_first(rank)) if isinstance(value, Turned) and rank > 2 else full
+    if rank != 4 or full.shape[0] != 1:
+        raise unsupported(Call("prelu", step.name, True, {}))
+    return replace(slope, value=full[0])
 
 
 def selu(walk: Walker, step: Step) -> Value:

@@ -327,9 +327,14 @@ def channelwise(value: Param, rank: int) -> Param:
 
 def prelu(walk: Walker, op: Operator, name: str) -> Any:
     slope = walk.value(op.inputs[1])
-    if isinstance(slope, Param) and slope.value.shape[-1:] not in ((), (slope.value.size,)):
-        raise unsupported(Call("prelu", name, True, {}))
     side = walk.given(op.inputs[0])
+    if isinstance(slope, Param) and slope.value.shape[-1:] == (slope.value.size,):
+        slope = replace(slope, value=slope.value.ravel())
+    elif isinstance(slope, Param) and slope.value.size > 1:  # of each place
+        full = slope.value.reshape((1,) * (4 - slope.value.ndim) + slope.value.shape)
+        if len(walk.file.tensors[op.inputs[0]].shape) != 4 or full.shape[0] != 1:
+            raise unsupported(Call("prelu", name, True, {}))
+        slope = replace(slope, value=np.moveaxis(full[0], -1, 0))
     if side is None or not isinstance(slope, Param) or slope.value.size < 2:
         return walk.call("prelu", op, name, weight=slope)
     return _prelu_of_int8(walk, op, name, slope, side)
@@ -341,9 +346,11 @@ def _prelu_of_int8(walk: Walker, op: Operator, name: str, slope: Param, side: tu
     above, below = (walk.call("clamp", op, f"{name}.{key}", **{key: 0.0}) for key in ("min", "max"))
     walk.give(above, behind)
     walk.low.give(below, side[0], 127)
-    args = {"self": below, "other": channelwise(slope, len(behind.shape))}
+    alike = slope.value.ndim == 1
+    args = {"self": below, "other": channelwise(slope, len(behind.shape)) if alike else slope}
     times = lower(walk.low, Call("mul", f"{name}.slopes", True, args))
-    walk.keep_codes(replace(op, kind=FACTOR), times)
+    if alike:
+        walk.keep_codes(replace(op, kind=FACTOR), times)
     walk.give(times, behind)
     return walk.made("add", name, self=above, other=times)
 

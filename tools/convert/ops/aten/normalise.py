@@ -12,12 +12,14 @@ import numpy as np
 from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.lowering import Lowering
 
+from .. import position, scale_values
 from ..table import Aten
 from .conv import conv2d
 
 GROUP_NORM = "normalise"
 NO_ELEMENTS = (
-    "a scale and a shift for each channel, or none: elementwise_affine=False, or nn.GroupNorm(1, channels)"
+    "a scale and a shift for each channel, for each place, or none: elementwise_affine=False, or "
+    "nn.GroupNorm(1, channels)"
 )
 
 
@@ -69,6 +71,8 @@ def normalised(low: Lowering, call: Call, groups: int, apart: bool = False) -> A
     factors = (float(call.get("eps", 1e-5)), float(groups), float(apart))
     made = low.emit(call, GROUP_NORM, (x,), (h, w, c), factors=factors)
     scale, shift = call.args.get("weight"), call.args.get("bias")
+    if any(isinstance(p, Param) and p.value.shape == x.dims[1:] and p.value.size > c for p in (scale, shift)):
+        return _of_places(low, call, replace(made, dims=x.dims), scale, shift)
     if scale is not None or shift is not None:
         own = _of_channels(low, call, scale, "weight", c)
         args = {
@@ -79,6 +83,22 @@ def normalised(low: Lowering, call: Call, groups: int, apart: bool = False) -> A
         }
         made = conv2d(low, replace(call, args=args))
     return replace(made, dims=x.dims)
+
+
+def _of_places(low: Lowering, call: Call, made: Act, scale: Any, shift: Any) -> Act:
+    """Times a constant for each number of a map [n, c, ...], plus another one, which stay frozen."""
+    apart, (h, w, c) = replace(call, builtin=False), low.shape(made)
+    for kind, given in (("weight", scale), ("bias", shift)):
+        if given is None:
+            continue
+        param = low.constant(call, given, kind)
+        table = np.moveaxis(np.broadcast_to(param.value, made.dims[1:]).reshape(c, h, w), 0, -1)
+        if kind == "weight":
+            made = scale_values.scaled(low, apart, made, table)
+        else:
+            added = position.added(low, apart, made, param.name, table.ravel())
+            made = replace(added, dims=made.dims)
+    return made
 
 
 def _of_channels(low: Lowering, call: Call, given: Any, kind: str, c: int) -> Param:

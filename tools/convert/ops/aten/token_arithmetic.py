@@ -12,11 +12,11 @@ from microtrain.convert.aten_call import Act, Call, Param
 from microtrain.convert.lowering import NORM, Lowering
 from microtrain.convert.nearest import unsupported
 
-from .. import position
+from .. import position, scale_values
 from ..calls import Natural, one_number
 from ..tokens import again, constant_of, numbers, pixels_of, places, sequence, settled, turnable, whole
 from . import across
-from .token_images import as_image, is_image
+from .token_images import as_image, is_image, is_sequence
 
 
 def add(low: Lowering, call: Call, natural: Natural) -> Any:
@@ -32,8 +32,18 @@ def add(low: Lowering, call: Call, natural: Natural) -> Any:
             f"the op {call.op} of tokens and a number is not supported; the nearest that is: a "
             "position embedding, a constant for each token"
         )
-    x = turnable(low, call, x)
-    values = constant_of(call, low.constant(call, constant, "constant"), x.dims)
+    x, table = _table(low, call, x, low.constant(call, constant, "constant"))
+    if _is_bias(low, x, table):
+        bias = Param(constant.name, table[: low.shape(x)[2]].reshape(-1, 1, 1))
+        return again(low, natural(low, replace(call, args={"self": whole(low, x), "other": bias})), x)
+    made = position.added(low, call, whole(low, x), constant.name, table)
+    return again(low, made, x)
+
+
+def _table(low: Lowering, call: Call, given: Any, constant: Param) -> tuple[Act, np.ndarray]:
+    """Tokens, and a constant for each of their numbers, as these lie in memory."""
+    x = turnable(low, call, given)
+    values = constant_of(call, constant, x.dims)
     if values is None:
         raise call.error(
             f"{constant.name}, of shape {list(constant.value.shape)}, does not fit {list(x.dims)}"
@@ -41,11 +51,7 @@ def add(low: Lowering, call: Call, natural: Natural) -> Any:
     x = settled(low, call, x)
     table = np.empty(values.size, np.float32)
     table[places(low, x).ravel()] = values.ravel()
-    if _is_bias(low, x, table):
-        bias = Param(constant.name, table[: low.shape(x)[2]].reshape(-1, 1, 1))
-        return again(low, natural(low, replace(call, args={"self": whole(low, x), "other": bias})), x)
-    made = position.added(low, call, whole(low, x), constant.name, table)
-    return again(low, made, x)
+    return x, table
 
 
 def subtract(low: Lowering, call: Call, natural: Natural) -> Any:
@@ -155,6 +161,8 @@ def multiply(low: Lowering, call: Call, natural: Natural) -> Any:
         factor = x.factor * (number if call.op.startswith("mul") else 1.0 / number)
         return Act(x.tensor, x.dims, order=numbers(low, x), factor=factor)
     turned_round = x is not a and not call.op.startswith("mul")  # a constant divided by tokens
+    if isinstance(by, Param) and not turned_round and not _is_of_features(low, x, by):
+        return _by_table(low, call, x, by)
     x, pixels = across.featured(low, call, x)
     features = low.shape(x)[2:]
     if not isinstance(by, Param) or not by.value.shape[-1:] == features == (by.value.size,):
@@ -163,6 +171,24 @@ def multiply(low: Lowering, call: Call, natural: Natural) -> Any:
         raise unsupported(call)
     scale = Param(by.name, by.value.reshape(-1, 1, 1))
     made = natural(low, replace(call, args={**call.args, "self": whole(low, x), "other": scale}))
+    return again(low, made, x)
+
+
+def _is_of_features(low: Lowering, x: Act, by: Param) -> bool:
+    """Whether a constant is one number for each feature of tokens, the same for all of them."""
+    is_tokens = x.order is not None or is_sequence(low, x)
+    return is_tokens and by.value.shape[-1:] == (by.value.size,)
+
+
+def _by_table(low: Lowering, call: Call, x: Act, by: Param) -> Act:
+    """Times a constant for each number, or divided by it, as of a window over time."""
+    constant = low.constant(call, by, "constant")
+    if not call.op.startswith("mul"):
+        if not constant.value.all():
+            raise call.error(f"{by.name} has a 0, by which nothing can be divided")
+        constant = replace(constant, value=1.0 / constant.value)
+    x, table = _table(low, call, x, constant)
+    made = scale_values.scaled(low, call, whole(low, x), table.reshape(low.shape(x)))
     return again(low, made, x)
 
 

@@ -79,7 +79,7 @@ def concerns(low: Lowering, call: Call) -> bool:
         return True
     if op == "linear":
         return len(x.dims) > 2
-    if op in ("matmul", *SUMS):
+    if op in ("matmul", *ARITHMETIC):
         return len(x.dims) > 2 and _is_table(call, op, x, given)
     if op == "layer_norm":
         return (
@@ -115,7 +115,7 @@ def given_to(call: Call) -> list[Any]:
 
 
 def _is_table(call: Call, op: str, x: Act, given: list[Any]) -> bool:
-    """A product of tokens with anything, or a sum or difference with one number for each place."""
+    """A product of tokens with anything, or arithmetic with a constant for each place."""
     constants = [v.value for v in given if isinstance(v, Param)]
     if op == "matmul":
         return not constants or constants[0].ndim == 2
