@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from microtrain.convert.aten_call import Call, Param
+from microtrain.convert.aten_call import Call
 from microtrain.convert.ops.tokens import places, view_of
 
 from ..aten.rules import lower
@@ -26,6 +26,7 @@ from ..written_norms import (
     written_norms,
 )
 from .file import Flatbuffer, Operator
+from .norms import constants
 from .tokens import places_as
 from .values import Walker, held, real
 
@@ -73,15 +74,7 @@ def group_norms(file: Flatbuffer, others: set[int]) -> dict[int, Written]:
 
 def normalised(walk: Walker, op: Operator, name: str, norm: Written) -> Any:
     """The normalisation that ends with an operator."""
-    params = {}
-    for kind, home in (("weight", norm.weight), ("bias", norm.bias)):
-        if home is not None:
-            step, place = home
-            holds = walk.file.operators[step]
-            value = walk.value(holds.inputs[place])
-            assert isinstance(value, Param)
-            back = partial(np.reshape, shape=value.value.shape)
-            params[kind] = walk.at_home(holds, place, f"{name}.{kind}", value.value.ravel(), back, step=step)
+    params = constants(walk, name, norm.weight, norm.bias)
     assert isinstance(norm.given, int)
     reads, shape = Operator(op.kind, (norm.given,), op.outputs), walk.file.tensors[norm.given].shape
     x, at = places_as(walk, reads, name, walk.value(norm.given), shape)

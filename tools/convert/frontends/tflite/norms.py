@@ -47,8 +47,18 @@ def norms(file: Flatbuffer) -> dict[int, Norm]:
 
 def normalised(walk: Walker, op: Operator, name: str, norm: Norm) -> Any:
     """The normalisation that ends with an operator."""
+    params = constants(walk, name, norm.scale, norm.shift)
+    x = seen(walk, Operator(op.kind, (norm.given,), op.outputs), name)
+    over = [walk.file.tensors[norm.given].shape[-1]]
+    return in_order(walk, "layer_norm", name, input=x, normalized_shape=over, eps=norm.epsilon, **params)
+
+
+def constants(
+    walk: Walker, name: str, scale: tuple[int, int] | None, shift: tuple[int, int] | None
+) -> dict[str, Param]:
+    """A normalisation's constants, which operators have at these places and inputs, where they have one."""
     params = {}
-    for kind, home in (("weight", norm.scale), ("bias", norm.shift)):
+    for kind, home in (("weight", scale), ("bias", shift)):
         if home is not None:
             step, place = home
             at = walk.file.operators[step]
@@ -57,9 +67,7 @@ def normalised(walk: Walker, op: Operator, name: str, norm: Norm) -> Any:
             back = partial(np.reshape, shape=given.value.shape)
             own = f"{name}.{kind}"
             params[kind] = walk.at_home(at, place, own, given.value.ravel(), back, step=step)
-    x = seen(walk, Operator(op.kind, (norm.given,), op.outputs), name)
-    over = [walk.file.tensors[norm.given].shape[-1]]
-    return in_order(walk, "layer_norm", name, input=x, normalized_shape=over, eps=norm.epsilon, **params)
+    return params
 
 
 @dataclass
