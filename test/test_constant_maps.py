@@ -11,7 +11,7 @@ import torch
 from onnx import helper
 from test_executor import partly_trained, run_both
 from test_gradients import assert_as_autograd, everything
-from test_model_copy import interpreted
+from test_model_copy import Session, interpreted
 from test_onnx import constants, export, load, reference, saved
 from torch import nn
 
@@ -29,6 +29,8 @@ from microtrain.convert.native_model import NativeModel
 from microtrain.convert.ops import scale_values
 from microtrain.convert.ops.normalise import GROUP_NORM
 from microtrain.convert.ops.scale_values import VALUES
+from microtrain.device.errors import DeviceError
+from microtrain.device.merging import merge
 
 Made = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 WAYS: dict[str, Made] = {
@@ -150,6 +152,142 @@ class Tokens(nn.Module):
 def test_factors_of_tokens(shape: tuple[int, ...], tmp_path: Path) -> None:
     torch.manual_seed(0)
     assert_as_pytorch(Tokens(shape).eval(), (2, 9, 6), tmp_path / "own.pt2")
+
+
+class Less(nn.Module):
+    """Less a constant for each channel, behind a layer without biases: of an image, or of tokens."""
+
+    def __init__(self, tokens: bool) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.conv, self.inner = nn.Conv2d(2, 6, 3, 3, bias=False), nn.Linear(6, 6, bias=False)
+        self.last, self.own = nn.Linear(6, 3), nn.Parameter(torch.rand(6) * 0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.conv(x)
+        if self.tokens:
+            x = self.inner(x.flatten(2).transpose(1, 2)) - self.own
+            return torch.as_tensor(self.last(torch.relu(x).mean(1)))
+        return torch.as_tensor(self.last(torch.relu(x - self.own[:, None, None]).mean((2, 3))))
+
+
+def less(tokens: bool, folder: Path) -> tuple[Less, Session, dict[str, np.ndarray]]:
+    """The network, what a device made of it, and what it had before."""
+    torch.manual_seed(0)
+    net, path = Less(tokens).eval(), folder / "own.pt2"
+    assert_as_pytorch(net, (2, 9, 6), path)
+    session = Session(path, 3, rate=0.1)
+    return net, session, {name: value.numpy().copy() for name, value in net.state_dict().items()}
+
+
+def test_what_is_subtracted_does_not_come_back_with_another_sign(tmp_path: Path) -> None:
+    """The bias that a layer learns is what is added: it is the layer's, not the constant's."""
+    net, session, state = less(True, tmp_path)
+    merged, notes = merge(session.plan, session.arrays, state)
+    assert "own" not in merged and [note for note in notes if "inner.bias" in note]
+    net.conv.bias, net.inner.bias = nn.Parameter(torch.zeros(6)), nn.Parameter(torch.zeros(6))
+    net.load_state_dict({k: torch.tensor(np.float32(v)) for k, v in (state | merged).items()})
+    samples = torch.tensor(np.moveaxis(session.images / 255.0, -1, 1).astype(np.float32))
+    found, logits = net(samples).detach().numpy(), session.logits()
+    assert np.abs(found - logits).max() < 0.1 * np.ptp(logits)
+
+
+def test_a_constant_that_is_subtracted_from_an_image_is_refused_on_the_way_back(tmp_path: Path) -> None:
+    _, session, state = less(False, tmp_path)
+    with pytest.raises(DeviceError, match="was scaled by the constant sub"):
+        merge(session.plan, session.arrays, state)
+
+
+class Series(nn.Module):
+    """A series less its mean for each channel, and a shift behind a convolution without biases."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.conv, self.last = nn.Conv1d(2, 6, 5, 2, bias=False), nn.Linear(6, 3)
+        self.mean, self.shift = nn.Buffer(torch.full((2, 1), 0.4)), nn.Parameter(torch.rand(shape))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.last(torch.relu(self.conv(x - self.mean) + self.shift).mean(2)))
+
+
+@pytest.mark.parametrize("shape", [(6, 1), (1, 6, 1)])
+def test_a_constant_for_each_channel_of_a_series(shape: tuple[int, ...], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net, path = Series(shape).eval(), tmp_path / "own.pt2"
+    assert_as_pytorch(net, (2, 18), path)
+    session = Session(path, 3, rate=0.1)
+    state = {name: value.numpy().copy() for name, value in net.state_dict().items()}
+    merged, _ = merge(session.plan, session.arrays, state)
+    assert merged["shift"].shape == shape and np.abs(merged["shift"] - state["shift"]).max() > 1e-3
+    net.load_state_dict({k: torch.tensor(np.float32(v)) for k, v in (state | merged).items()})
+    samples = torch.tensor(np.moveaxis(session.images[:, :, 0] / 255.0, -1, 1).astype(np.float32))
+    found, logits = net(samples).detach().numpy(), session.logits()
+    assert np.abs(found - logits).max() < 0.1 * np.ptp(logits)
+
+
+SIDES = [(), (1,), (5,), *((a, b) for a in (1, 5) for b in (1, 5))]
+SIDES += [(a, b, c) for a in (1, 5) for b in (1, 5) for c in (1, 5)]
+TWO: dict[str, Made] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "max": torch.maximum,
+    "where": lambda a, b: torch.where(a > 0.1, a, b) if a.dim() == 4 else torch.where(b > 0.1, a, b),
+}
+
+
+class Beside(nn.Module):
+    """A constant on one side of a map of five rows, columns and channels."""
+
+    shape = (2, 5, 5)
+
+    def __init__(self, op: str, first: bool, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.op, self.first, self.own = op, first, nn.Parameter(torch.rand(shape) + 0.5)
+        self.conv, self.last = nn.Conv2d(2, 5, 3, padding=1), nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.conv(x)
+        x = TWO[self.op](*((self.own, x) if self.first else (x, self.own)))
+        return torch.as_tensor(self.last(torch.relu(x).mean((2, 3))))
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("op", TWO)
+def test_each_shape_that_a_constant_may_have(op: str, first: bool, tmp_path: Path) -> None:
+    """Where a map has as many rows and columns as channels, nothing but its axes tells what it is for."""
+    images = np.random.default_rng(1).integers(0, 256, (2, 5, 5, 2)).astype(np.uint8)
+    samples = torch.tensor(np.moveaxis(images / 255.0, -1, 1).astype(np.float32))
+    torch.manual_seed(0)
+    for shape in SIDES:
+        net = Beside(op, first, shape).eval()
+        wanted = np.concatenate([net(each[None]).detach().numpy() for each in samples])
+        torch.export.save(torch.export.export(net, (samples[:1],)), tmp_path / "own.pt2")
+        graphs = (load_model(tmp_path / "own.pt2").graph, load(export(net, tmp_path / "own.onnx")))
+        for graph in graphs:
+            found = run_float(graph, images).reshape(wanted.shape)
+            np.testing.assert_allclose(found, wanted, atol=1e-5, err_msg=f"{shape}")
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("op", ["ADD", "SUB", "MUL", "SELECT_V2"])
+def test_each_shape_that_one_of_tflite_may_have(op: str, first: bool, tmp_path: Path) -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, (4, 7, 7, 2)).astype(np.uint8)
+    for shape in SIDES:
+        net = Float(7, 7, 2).conv(5, 3, 3, act=0)
+        values = net.rng.uniform(0.5, 1.5, shape).astype(np.float32)
+        sides = (net.x, net.w.tensor("own", shape, "float32", values))
+        sides = sides[::-1] if first else sides
+        if op == "SELECT_V2":
+            more = net.w.tensor("more", net.shape, "bool")
+            limit = net.w.tensor("limit", (), "float32", np.array(0.2, np.float32))
+            net.w.op("GREATER", (net.x, limit), (more,), "GreaterOptions")
+            net.op(op, (more, *sides), net.shape, "SelectV2Options")
+        else:
+            net.op(op, sides, net.shape, f"{op.capitalize()}Options")
+        path = net.conv(4, 2, 2).over("MEAN", 1, 2).linear(3).file(tmp_path)
+        found = run_float(load_model(path).graph, pixels).reshape(4, 3)
+        np.testing.assert_allclose(found, interpreted(path, pixels / 255.0), atol=2e-5, err_msg=f"{shape}")
 
 
 class Normed(nn.Module):

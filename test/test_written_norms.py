@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,14 @@ import numpy as np
 import pytest
 import torch
 from onnx import helper
-from test_model_copy import Session
+from test_model_copy import Session, interpreted
 from test_onnx import constants, export, load, reference, saved
 from test_own_tflite import GROUP_NORM
 from torch import nn
 
 from lab.attack import keras_networks, litert_networks
 from lab.attack.tflite_networks import Float
+from microtrain.base.errors import Error
 from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import load_model
 from microtrain.convert.frontends.written_norms import ADD, MEAN, MUL, SUB, Network, Operation, written_norms
@@ -223,15 +225,73 @@ def test_tflites_are_one_op(of: Any, tmp_path: Path) -> None:
 
 
 def test_a_part_that_something_else_reads_is_made(tmp_path: Path) -> None:
-    """Then it is no normalisation, and a sentence says what there is."""
+    """Then it is no normalisation, and each operator is what it is."""
     net = keras_networks.turned(Float(2, 9, 8), 0, 2, 3, 1).conv(6, 3, 3, act=0)
     net = keras_networks.turned(net, 0, 3, 1, 2)
     before = len(net.w.tensors)
     net = litert_networks.instances(net)
     mean = before + 1  # behind the axes
     net.op("ADD", (net.x, mean), net.shape, "AddOptions")
-    with pytest.raises(ConvertError, match="layer"):
-        load_model(litert_networks.ended(keras_networks.turned(net, 0, 2, 3, 1)).file(tmp_path))
+    net = litert_networks.ended(keras_networks.turned(net, 0, 2, 3, 1).conv(4, 2, 2))
+    path = net.file(tmp_path)
+    pixels = np.random.default_rng(1).integers(0, 256, (8, 2, 9, 8)).astype(np.uint8)
+    graph = load_model(path).graph
+    found = run_float(graph, np.moveaxis(pixels, 1, -1)).reshape(8, 3)
+    np.testing.assert_allclose(found, interpreted(path, pixels / 255.0), atol=2e-5)
+    assert GROUP_NORM not in [node.op for node in graph.nodes]
+
+
+def normed_with(gain: np.ndarray, shift: np.ndarray, folder: Path) -> Path:
+    """An instance norm of a map of six columns and channels, with what is a scale and a shift, or is not."""
+    net = Float(8, 8, 2).conv(6, 3, 3, act=0)
+    x, shape, one, sides = net.x, net.shape, (1, 1, 1, 6), net.whole(1, 2)
+
+    def constant(values: Any) -> int:
+        return net.w.tensor("constant", np.shape(values), "float32", np.asarray(values, np.float32))
+
+    mean = net.op("MEAN", (x, sides), one, "ReducerOptions", KeepDims=True).x
+    less = net.op("SUB", (x, mean), shape, "SubOptions").x
+    net.op("MUL", (less, less), shape, "MulOptions")
+    net.op("MEAN", (net.x, sides), one, "ReducerOptions", KeepDims=True)
+    net.op("ADD", (net.x, constant(1e-3)), one, "AddOptions").op("RSQRT", (net.x,), one)
+    net.op("MUL", (less, net.x), shape, "MulOptions").op("MUL", (net.x, constant(gain)), shape, "MulOptions")
+    net.op("ADD", (net.x, constant(shift)), shape, "AddOptions")
+    return net.conv(4, 2, 2).over("MEAN", 1, 2).linear(3).file(folder)
+
+
+@pytest.mark.parametrize("way", ["zeros by columns", "ones by columns", "both by channels"])
+def test_constants_that_only_look_like_its_own_are_not_written_to(way: str, tmp_path: Path) -> None:
+    """Zeros and ones along another axis, of as many: what was learned would stand along that."""
+    gain = np.ones((1, 1, 6, 1)) if way.startswith("ones") else np.linspace(0.5, 1.5, 6)
+    shift = np.zeros((1, 1, 6, 1)) if way.startswith("zeros") else np.zeros(6)
+    session = Session(normed_with(gain, shift, tmp_path), 3, rate=0.2)
+    try:
+        session.copy(tmp_path / "out.tflite")
+    except Error:
+        assert way != "both by channels"
+        return
+    logits = session.logits()
+    found = interpreted(tmp_path / "out.tflite", session.images / 255.0)
+    assert np.abs(found - logits).max() < 0.1 * np.ptp(logits)
+
+
+def test_a_long_chain_of_copies_is_no_damage(tmp_path: Path) -> None:
+    w = Writing()
+    x = w.conv("x", CHANNELS, 2)
+    copies = [w.op("Identity", w.drawn(CHANNELS, 1, 1))]
+    for _ in range(2000):
+        copies.append(w.op("Identity", copies[-1]))
+    assert load(w.file(w.op("Add", x, copies[-1]), CHANNELS, tmp_path)).nodes
+
+
+def test_many_norms_take_a_moment(tmp_path: Path) -> None:
+    w = Writing()
+    x = w.conv("x", CHANNELS, 2)
+    for _ in range(100):
+        x = instances(w, x)
+    path, start = w.file(x, CHANNELS, tmp_path), time.process_time()
+    load(path)
+    assert time.process_time() - start < 5.0
 
 
 def test_circles_and_holes_come_to_an_end() -> None:

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from heapq import heapify, heappop, heappush
 
 import numpy as np
+
+from .norm_fits import MAPS, NEAR, Fitted, by_channel, line_of, normal, ways
 
 MOST = 1 << 21  # numbers of a map that is looked at
 MOST_PARTS = 32  # operators behind the statistics
 MOST_WORK = 1 << 31  # numbers that are made of random maps
-MAPS = ((1.0, 0.3), (0.03, 0.0), (4.0, -2.0))  # deviation and mean of random maps; the first says the weights
-NEAR = 1e-4  # how near to a normalisation what is made of such a map has to come, of its largest number
 ADD, SUB, MUL, MEAN, VIEW = "plus", "minus", "times", "mean", "view"
 ROOTS = ("rsqrt", "sqrt")
 SQUARE, DISTANCE = "square", "squared distance"
 KINDS = (ADD, SUB, MUL, MEAN, VIEW, *ROOTS, SQUARE, DISTANCE, "neg", "div", "reciprocal")
 Key = Hashable
+CHANGED: Key = ("changed",)
 Home = tuple[int, int]
 
 
@@ -61,6 +63,14 @@ class Network:
     @cached_property
     def makers(self) -> dict[Key, int]:
         return {key: place for place, op in enumerate(self.operations) for key in op.outputs}
+
+    @cached_property
+    def readers(self) -> dict[Key, list[int]]:
+        found: dict[Key, list[int]] = {}
+        for place, op in enumerate(self.operations):
+            for key in dict.fromkeys(op.inputs):
+                found.setdefault(key, []).append(place)
+        return found
 
     @cached_property
     def constants(self) -> dict[Key, np.ndarray]:
@@ -203,15 +213,22 @@ class _Region:
     def _goes_on(self, given: Key, inside: frozenset[int]) -> list[int]:
         """Operators that read nothing but what is given, what is inside, constants and one another."""
         known = {given, *(key for place in inside for key in self.ops[place].outputs)}
-        found = []
-        for place, op in enumerate(self.ops):
-            if place in inside or not op.kind or not op.inputs:
+        found = list[int]()
+        left = [place for key in known for place in self.network.readers.get(key, ())]
+        heapify(left)
+        while left and len(found) < MOST_PARTS:
+            place = heappop(left)
+            op = self.ops[place]
+            if place in inside or place in found or not op.kind or not op.inputs:
                 continue
             reads = {key for key in op.inputs if key not in self.network.constants}
             if reads <= known and (reads - {given} or op.kind in (MEAN, VIEW)):
-                known.update(() if op.ends else op.outputs)
                 found.append(place)
-        return found[:MOST_PARTS]
+                for key in () if op.ends else op.outputs:
+                    known.add(key)
+                    for reader in self.network.readers.get(key, ()):
+                        heappush(left, reader)
+        return sorted(found)
 
     def _ended(
         self, given: Key, found: _Statistics, among: set[int], last: int, pixels: bool
@@ -247,7 +264,9 @@ class _Region:
     def _leaves(self, inside: frozenset[int], last: int) -> bool:
         """Whether something else reads what is made inside, or it is a result of the file."""
         outs = {key for place in inside for key in self.ops[place].outputs}
-        read = any(outs & set(op.inputs) for place, op in enumerate(self.ops) if place not in {*inside, last})
+        read = any(
+            place not in inside and place != last for k in outs for place in self.network.readers.get(k, ())
+        )
         return read or bool(outs & self.network.results)
 
     def _as_norm(
@@ -267,16 +286,18 @@ class _Region:
             statistics = self._run(found.over, {found.over.inputs[0]: np.zeros(viewed or shape)}).size
         except (ValueError, IndexError, TypeError, KeyError):
             return None
-        for axis, groups in _ways(shape, statistics, found.centred, pixels):
-            wanted = [_by_channel(normal(x, axis, groups, found), axis) for x in maps]
-            lines = [_by_channel(y.reshape(shape), axis) for y in made]
-            weight, bias = _line(wanted[0], lines[0])
+        for axis, groups in ways(shape, statistics, found.centred, pixels):
+            wanted = [by_channel(normal(x, axis, groups, found.centred, found.epsilon), axis) for x in maps]
+            lines = [by_channel(y.reshape(shape), axis) for y in made]
+            weight, bias = line_of(wanted[0], lines[0])
             near = (
                 np.abs(y - (weight * x + bias)).max() <= NEAR * max(1.0, np.abs(y).max())
                 for x, y in zip(wanted, lines, strict=True)
             )
-            ends = [place for place in parts if place not in found.inside]
-            homes = self._homes(ends, weight, bias) if all(near) else None
+            homes = None
+            if all(near):
+                ends = [place for place in parts if place not in found.inside]
+                homes = self._homes(Fitted(given, maps[0], wanted[0], axis, parts, ends, weight, bias))
             if homes is not None and self._is_theirs(shape, axis, groups, statistics, homes):
                 last = made[0].shape
                 return Written(given, axis, groups, found.centred, found.epsilon, inside, *homes, last)
@@ -300,11 +321,20 @@ class _Region:
         others = [key for i, key in enumerate(self.ops[place].inputs) if i != which]
         return self.sizes.get(others[0], 0) == statistics
 
-    def _computed(self, given: Key, x: np.ndarray, parts: Sequence[int]) -> np.ndarray:
-        """What operators make of a map, in real numbers, but for an activation that the last one carries."""
+    def _computed(
+        self, given: Key, x: np.ndarray, parts: Sequence[int], other: tuple[Home, np.ndarray] | None = None
+    ) -> np.ndarray:
+        """What operators make of a map, in real numbers, but for an activation that the last one carries.
+
+        other  numbers in the place of a constant, for one operator
+        """
         known = {given: x}
         for place in parts:
-            known[self.ops[place].outputs[0]] = self._run(self.ops[place], known)
+            op = self.ops[place]
+            if other is not None and other[0][0] == place:
+                changed = tuple(CHANGED if i == other[0][1] else key for i, key in enumerate(op.inputs))
+                op, known[CHANGED] = replace(op, inputs=changed), other[1]
+            known[op.outputs[0]] = self._run(op, known)
         self.sizes = {key: value.size for key, value in known.items()}
         return known[self.ops[parts[-1]].outputs[0]]
 
@@ -320,59 +350,39 @@ class _Region:
         with np.errstate(all="ignore"):
             return op.run(values)
 
-    def _homes(
-        self, parts: Sequence[int], weight: np.ndarray, bias: np.ndarray
-    ) -> tuple[Home | None, Home | None] | None:
-        """Where the file has weights and biases; None of 1 and of 0. Nothing where it does not have them.
-
-        parts  but those of the statistics, which have a number of their own
-        """
+    def _homes(self, fitted: Fitted) -> tuple[Home | None, Home | None] | None:
+        """Where the file has weights and biases; None of 1 and of 0. Nothing where it does not have them."""
         homes: list[Home | None] = []
-        for kind, wanted, none in ((MUL, weight, 1.0), (ADD, bias, 0.0)):
-            home = next(self._places_of(parts, kind, wanted), None)
+        for kind, wanted, none in ((MUL, fitted.weight, 1.0), (ADD, fitted.bias, 0.0)):
+            home = next(self._places_of(fitted, kind, wanted), None)
             if home is None and np.abs(wanted - none).max() > NEAR:
                 return None
             homes.append(home)
         return homes[0], homes[1]
 
-    def _places_of(self, parts: Sequence[int], kind: str, wanted: np.ndarray) -> Iterator[Home]:
+    def _places_of(self, fitted: Fitted, kind: str, wanted: np.ndarray) -> Iterator[Home]:
         """Operators of a kind and inputs that are these numbers, one a channel."""
         near = NEAR * max(1.0, float(np.abs(wanted).max()))
-        for place in (place for place in parts if self.ops[place].kind == kind):
+        for place in (place for place in fitted.ends if self.ops[place].kind == kind):
             for which, key in enumerate(self.ops[place].inputs):
                 value = self.network.constants.get(key)
                 if value is None or value.dtype.kind != "f" or value.size != wanted.size:
                     continue
-                if np.abs(np.ravel(value) - wanted).max() <= near:
+                if np.abs(np.ravel(value) - wanted).max() <= near and self._follows(
+                    fitted, kind, (place, which)
+                ):
                     yield place, which
 
-
-def _ways(shape: tuple[int, ...], statistics: int, centred: bool, pixels: bool) -> Iterator[tuple[int, int]]:
-    """Where a map may have its channels, and their groups, for so many statistics; 0: each pixel alone."""
-    for axis in dict.fromkeys((len(shape) - 1, 1)):
-        channels = shape[axis]
-        if centred and channels % statistics == 0 and math.prod(shape) >= 2 * statistics:
-            yield axis, statistics
-        if pixels and len(shape) == 4 and statistics * channels == math.prod(shape):
-            yield axis, 0
-
-
-def normal(x: np.ndarray, axis: int, groups: int, found: _Statistics) -> np.ndarray:
-    """The normalisation of a map [1, ...] that has its channels on an axis, without weights."""
-    turned = np.moveaxis(x, axis, 1)
-    flat = turned.reshape(groups, -1) if groups else turned.reshape(turned.shape[1], -1).T
-    less = flat - flat.mean(1, keepdims=True) * found.centred
-    of = less / np.sqrt((less**2).mean(1, keepdims=True) + found.epsilon)
-    return np.moveaxis((of if groups else of.T).reshape(turned.shape), 1, axis)
-
-
-def _by_channel(x: np.ndarray, axis: int) -> np.ndarray:
-    """A map as [pixels, channels]."""
-    return np.moveaxis(x, axis, -1).reshape(-1, x.shape[axis])
-
-
-def _line(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The factors and offsets [channels] that bring x nearest to y, both [pixels, channels]."""
-    less = x - x.mean(0)
-    weight = (less * (y - y.mean(0))).sum(0) / np.maximum((less**2).sum(0), 1e-30)
-    return weight, y.mean(0) - weight * x.mean(0)
+    def _follows(self, fitted: Fitted, kind: str, home: Home) -> bool:
+        """Whether other numbers in a constant's place are what channels are multiplied with, or get."""
+        key = self.ops[home[0]].inputs[home[1]]
+        other = np.random.default_rng(1).normal(0, 1, self.network.constants[key].shape)
+        try:
+            made = self._computed(fitted.given, fitted.x, fitted.parts, (home, other))
+        except (ValueError, IndexError, TypeError, KeyError):
+            return False
+        weight = other.ravel() if kind == MUL else fitted.weight
+        bias = other.ravel() if kind == ADD else fitted.bias
+        line = weight * fitted.normal + bias
+        found = by_channel(made.reshape(fitted.x.shape), fitted.axis)
+        return bool(np.abs(found - line).max() <= NEAR * max(1.0, np.abs(line).max()))

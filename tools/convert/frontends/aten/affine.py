@@ -82,7 +82,8 @@ def normalise(low: Lowering, call: Call) -> Act:
         )
     if not isinstance(constant, Param) and not shift.any() and (factor == 1.0).all():
         return given  # as sum() begins with 0
-    source = constant.name if isinstance(constant, Param) and constant.value.size == channels else ""
+    own = isinstance(constant, Param) and constant.value.size == channels and _name(call) in ("add", "mul")
+    source = constant.name if isinstance(constant, Param) and own else ""  # it takes what it learned
     return low.scaled(call, image, factor, shift, source)
 
 
@@ -105,7 +106,7 @@ def _as_image(low: Lowering, call: Call, given: Act) -> Call | None:
 
 
 def _channelwise(call: Call, value: Any, channels: int, rank: int) -> Numbers:
-    """A constant as one number, or one a channel: of shape [c, 1, 1] or [n, c, 1, 1] with n 1."""
+    """A constant as one number, or one a channel: of an image [(1,) c, 1, 1], of a series [(1,) c, 1]."""
     if value is None or isinstance(value, int | float):
         return 0.0 if value is None else float(value)
     values = np.asarray(value.value, np.float64)
@@ -113,10 +114,11 @@ def _channelwise(call: Call, value: Any, channels: int, rank: int) -> Numbers:
         return float(values.reshape(()))
     shape = (1,) * (4 - values.ndim) + values.shape
     flat = rank == 2 and values.shape in ((channels,), (1, channels))
-    if not flat and shape != (1, channels, 1, 1):
+    series = rank == 3 and values.shape in ((channels, 1), (1, channels, 1))
+    if not flat and not series and shape != (1, channels, 1, 1):
         raise call.error(
             f"{value.name}, of shape {list(values.shape)}, scales or shifts it; it must be one number, or "
-            f"one a channel, [{channels}, 1, 1]"
+            f"one a channel, [{channels}, {'1' if rank == 3 else '1, 1'}]"
         )
     return values.reshape(channels)
 

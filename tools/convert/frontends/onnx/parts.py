@@ -37,22 +37,21 @@ class Pieces:
         step = self.makers.get(name)
         return step if step is not None and step.op == op else None
 
-    def held(self, name: str, behind: tuple[str, ...] = ()) -> np.ndarray | None:
-        """A constant, or one that was turned or copied.
-
-        behind  what is made of it: a damaged file may go round in circles
-        """
-        step = None if name in behind else self.makers.get(name)
-        if step is None:
-            return self.file.constants.get(name)
-        if step.op == "Constant":
-            return constant_of(step)
-        if step.op not in ("Transpose", "Identity"):
-            return None
-        found = self.held(step.inputs[0], (*behind, name))
-        return (
-            found if found is None or step.op == "Identity" else found.transpose(step.attributes.get("perm"))
-        )
+    def held(self, name: str) -> np.ndarray | None:
+        """A constant, or one that was turned or copied."""
+        turns, behind = list[Step](), set[str]()
+        while (step := self.makers.get(name)) is not None and step.op in ("Transpose", "Identity"):
+            if name in behind:  # a damaged file may go round in circles
+                return None
+            behind.add(name)
+            turns += [step] if step.op == "Transpose" else []
+            name = step.inputs[0]
+        found = self.file.constants.get(name) if step is None else None
+        found = constant_of(step) if step is not None and step.op == "Constant" else found
+        for turn in reversed(turns if found is not None else []):
+            assert found is not None
+            found = found.transpose(turn.attributes.get("perm"))
+        return found
 
     def alone(self, inside: frozenset[str], readers: Sequence[Step]) -> bool:
         """Whether nothing else reads what is inside some steps."""

@@ -134,7 +134,7 @@ def chosen(walk: Walker, step: Step) -> Value:
     values = [walk.value(name) for name in step.inputs]
     maps = [v for v in values if isinstance(v, Act | Turned)]
     numbers = all(v.value.size == 1 for v in values if isinstance(v, Param))
-    if len({type(v) for v in maps}) != 1 or not numbers:
+    if len({type(v) for v in maps}) != 1 or not (numbers or isinstance(maps[0], Act)):
         raise unsupported(Call("where", step.name, True, {}))
     mask, a, b = (walk.plain(v) if isinstance(v, Act | Turned) else v for v in values)
     made = walk.call(step, "where", condition=mask, self=a, other=b)

@@ -20,7 +20,7 @@ from microtrain.convert.ops.tokens import places
 from ..aten.rules import lower
 from .file import Operator
 from .tokens import as_they_are, each_once, in_order, places_as, places_of, seen, together, unlike
-from .values import Walker, channels_first, held, side_of
+from .values import Walker, channels_first, channelwise, held, side_of
 from .windows import Sides
 
 FLOATS = ("<f4", "<f2")
@@ -309,20 +309,6 @@ def compared(walk: Walker, op: Operator, name: str) -> Any:
 def chosen(walk: Walker, op: Operator, name: str) -> Any:
     """Of two maps or numbers, by what a comparison has made."""
     return together(walk, op, "where", name, condition=0, self=1, other=2)
-
-
-def channelwise(value: Param, rank: int) -> Param:
-    """A constant [..., c] as [1, c, 1, 1], one of rows or columns too as NCHW has it; a number stays.
-
-    rank  of what it is beside
-    """
-    array = value.value
-    if array.size == 1:
-        return value
-    if array.size == array.shape[-1]:
-        return Param(value.name, array.reshape(1, -1, 1, 1))
-    full = array.reshape((1,) * (rank - array.ndim) + array.shape)
-    return Param(value.name, np.moveaxis(full, -1, 1)) if full.ndim > 2 else value
 
 
 def prelu(walk: Walker, op: Operator, name: str) -> Any:

@@ -24,7 +24,7 @@ from microtrain.convert.ops.tokens import numbers, places, turnable, view_of
 
 from ..aten.rules import lower
 from .file import Operator
-from .values import Walker, channels_first, held
+from .values import Walker, channels_first, channelwise, held
 
 
 def places_of(walk: Walker, op: Operator, name: str, place: int = 0) -> tuple[Act, np.ndarray]:
@@ -85,7 +85,9 @@ def together(walk: Walker, op: Operator, word: str, name: str, **places: int) ->
     """What a call makes of several inputs of an operator, place by place. places: by the call's arguments"""
     values = {key: walk.value(op.inputs[place]) for key, place in places.items()}
     if as_they_are(walk, list(values.values())):
-        return walk.made(word, name, **values)
+        rank = len(walk.file.tensors[op.outputs[0]].shape)
+        sides = {key: channelwise(v, rank) if isinstance(v, Param) else v for key, v in values.items()}
+        return walk.made(word, name, **sides)
     return in_order(walk, word, name, **{key: seen(walk, op, name, place) for key, place in places.items()})
 
 

@@ -229,6 +229,20 @@ def channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (shape[0], shape[-1], *shape[1:-1]) if len(shape) > 2 else shape
 
 
+def channelwise(value: Param, rank: int) -> Param:
+    """A constant [..., c] as [1, c, 1, 1], one of rows or columns too as NCHW has it; a number stays.
+
+    rank  of what it is beside
+    """
+    array = value.value
+    if array.size == 1:
+        return value
+    if array.size == array.shape[-1]:
+        return Param(value.name, array.reshape(1, -1, 1, 1))
+    full = array.reshape((1,) * (rank - array.ndim) + array.shape)
+    return Param(value.name, np.moveaxis(full, -1, 1)) if full.ndim > 2 else value
+
+
 def real(stored: Stored) -> np.ndarray:
     """A constant in real numbers, float32; integers without a scale stay what they are."""
     assert stored.data is not None

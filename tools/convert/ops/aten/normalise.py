@@ -104,7 +104,7 @@ def _of_places(low: Lowering, call: Call, made: Act, scale: Any, shift: Any) -> 
 def _of_channels(low: Lowering, call: Call, given: Any, kind: str, c: int) -> Param:
     """A constant of one number a channel, which may stand at each place; a scale that is missing is 1."""
     if given is None:
-        return Param(f"{call.module}.{kind}", np.ones(c, np.float32))
+        return Param(f"{call.module}.{kind}", np.ones(c, np.float32), computed=True)
     param = low.constant(call, given, kind)
     by_channel = param.value.reshape(c, -1) if param.value.size % c == 0 else param.value.reshape(1, -1)
     if len(by_channel) != c or np.ptp(by_channel, axis=1).any():

@@ -33,7 +33,7 @@ def add(low: Lowering, call: Call, natural: Natural) -> Any:
             "position embedding, a constant for each token"
         )
     x, table = _table(low, call, x, low.constant(call, constant, "constant"))
-    if _is_bias(low, x, table):
+    if _is_bias(low, x, table) and not constant.computed:
         bias = Param(constant.name, table[: low.shape(x)[2]].reshape(-1, 1, 1))
         return again(low, natural(low, replace(call, args={"self": whole(low, x), "other": bias})), x)
     made = position.added(low, call, whole(low, x), constant.name, table)
@@ -75,7 +75,7 @@ def _with_table(low: Lowering, call: Call, natural: Natural, constant: Param) ->
     plus = replace(call, op="add", builtin=False)
     if not taken:
         given = call.args["other" if reverse else "self"]
-        less = replace(constant, value=-constant.value)
+        less = replace(constant, value=-constant.value, computed=True)  # what it learned has no place
         return add(low, replace(plus, args={"self": given, "other": less}), natural)
     given = call.x if reverse else x
     minus = natural(low, replace(call, op="neg", builtin=False, args={"self": given}))

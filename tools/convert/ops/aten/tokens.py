@@ -120,7 +120,14 @@ def _is_table(call: Call, op: str, x: Act, given: list[Any]) -> bool:
     if op == "matmul":
         return not constants or constants[0].ndim == 2
     channel = x.dims[1] if len(x.dims) > 1 else 0
-    return any(v.size > max(channel, 1) for v in constants)
+    return any(v.size > max(channel, 1) or _is_by_places(v.shape, x.dims) for v in constants)
+
+
+def _is_by_places(shape: tuple[int, ...], dims: tuple[int, ...]) -> bool:
+    """Whether a constant beside a view has numbers along other axes than that of channels."""
+    full = (1,) * (len(dims) - len(shape)) + shape
+    fits = len(full) == len(dims) and all(n in (1, size) for n, size in zip(full, dims, strict=True))
+    return fits and any(n > 1 for place, n in enumerate(full) if place != 1)
 
 
 def axes_of(call: Call, rank: int) -> list[int]:
