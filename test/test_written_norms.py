@@ -310,5 +310,5 @@ def test_circles_and_holes_come_to_an_end() -> None:
         Operation("view", (11,), (12,), run),
     ]
     held = {9: np.ones(1), 8: np.ones(1)}
-    network = Network(ops, held.get, lambda key: (1, 4, 3, 3), frozenset())  # type: ignore[arg-type]
-    assert written_norms(network) == {}
+    network = Network(ops, held.get, frozenset())  # type: ignore[arg-type]
+    assert written_norms(network, lambda key: (1, 4, 3, 3)) == {}

@@ -26,6 +26,7 @@ KINDS = (ADD, SUB, MUL, MEAN, VIEW, *ROOTS, SQUARE, DISTANCE, "neg", "div", "rec
 Key = Hashable
 CHANGED: Key = ("changed",)
 Home = tuple[int, int]
+Shapes = Callable[[Key], tuple[int, ...] | None]  # of a tensor, for a batch of one; None: it is not known
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,14 +50,12 @@ class Network:
     """A file's operators, first to last.
 
     constant  the real numbers of a tensor that is one, else None
-    shape     of a tensor, for a batch of one; None where it is not known
     results   what the file returns
     work      how many numbers have been made of random maps
     """
 
     operations: Sequence[Operation]
     constant: Callable[[Key], np.ndarray | None]
-    shape: Callable[[Key], tuple[int, ...] | None]
     results: frozenset[Key]
     work: list[int] = field(default_factory=lambda: [0])
 
@@ -101,11 +100,11 @@ class Written:
     made: tuple[int, ...]
 
 
-def written_norms(network: Network) -> dict[int, Written]:
+def written_norms(network: Network, shape: Shapes) -> dict[int, Written]:
     """Normalisations of groups, by the place of the operator that makes their result."""
     found = {}
     for root in roots(network):
-        found.update(norm_of(network, root, pixels=False))
+        found.update(norm_of(network, root, shape, pixels=False))
     return found
 
 
@@ -121,12 +120,12 @@ def roots(network: Network) -> dict[int, int]:
     }
 
 
-def norm_of(network: Network, root: int, pixels: bool) -> dict[int, Written]:
+def norm_of(network: Network, root: int, shape: Shapes, pixels: bool) -> dict[int, Written]:
     """The normalisation with this root, by the place of its last operator; nothing where there is none.
 
     pixels  one of each pixel of a map [1, ., ., .] as well
     """
-    return _Region(network, root).norm(pixels)
+    return _Region(network, root, shape).norm(pixels)
 
 
 @dataclass(frozen=True)
@@ -143,8 +142,8 @@ class _Statistics:
 class _Region:
     """What is made of the root of a variance."""
 
-    def __init__(self, network: Network, root: int) -> None:
-        self.network, self.ops, self.root = network, network.operations, root
+    def __init__(self, network: Network, root: int, shape: Shapes = lambda key: None) -> None:
+        self.network, self.ops, self.root, self.shape = network, network.operations, root, shape
         self.sizes: dict[Key, int] = {}  # of what was made of the last map
 
     def norm(self, pixels: bool) -> dict[int, Written]:
@@ -273,10 +272,10 @@ class _Region:
         self, given: Key, found: _Statistics, inside: frozenset[int], parts: Sequence[int], pixels: bool
     ) -> Written | None:
         """What the operators compute, first to last, if it is a normalisation."""
-        shape = self.network.shape(given)
+        shape = self.shape(given)
         if shape is None or len(shape) not in (2, 3, 4) or shape[0] != 1 or math.prod(shape) > MOST:
             return None
-        rng, viewed = np.random.default_rng(0), self.network.shape(found.viewed)
+        rng, viewed = np.random.default_rng(0), self.shape(found.viewed)
         maps, made = [rng.normal(mean, spread, shape) for spread, mean in MAPS], list[np.ndarray]()
         try:
             for x in maps:

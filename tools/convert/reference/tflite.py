@@ -76,11 +76,16 @@ def sum_factors(a: float, b: float, y: float) -> tuple[tuple[int, int], ...] | N
 
     Each as 31 bits and a shift to the right. b is negative where it is subtracted. None: scales too far apart
     """
-    most = 2.0 * max(a, abs(b))
-    found = [rescale(m) for m in (a / most, abs(b) / most, most / (2**SUM_FRACTION * y))]
+    found = [rescale(m) for m in _sum_multipliers(a, b, y)]
     if any(not fine or left or right > SUM_SHIFT_MOST for fine, left, right in found):
         return None
     return tuple((fine, right) for fine, _, right in found)
+
+
+def _sum_multipliers(a: float, b: float, y: float) -> tuple[float, float, float]:
+    """Those of both values, and of their sum, real numbers."""
+    most = 2.0 * max(a, abs(b))
+    return a / most, abs(b) / most, most / (2**SUM_FRACTION * y)
 
 
 def added(x: tuple[Array, Array], zeros: tuple[int, int], scales: tuple[float, float, float]) -> Array:
@@ -88,14 +93,14 @@ def added(x: tuple[Array, Array], zeros: tuple[int, int], scales: tuple[float, f
 
     scales  of both and of the result, for which there are sum_factors()
     """
-    a, b, y = scales
-    most, stored = 2.0 * max(a, abs(b)), np.arange(-128, 128)
+    *own, last = _sum_multipliers(*scales)
+    stored = np.arange(-128, 128)
     parts = [
-        np.sign(scale) * requantized(stored - zero << SUM_FRACTION, abs(scale) / most)
-        for zero, scale in zip(zeros, (a, b), strict=True)
+        np.sign(scale) * requantized(stored - zero << SUM_FRACTION, m)
+        for zero, scale, m in zip(zeros, scales[:2], own, strict=True)
     ]
     left, right = (part.astype(np.int64)[v.astype(np.int64) + 128] for part, v in zip(parts, x, strict=True))
-    return requantized(left + right, most / (2**SUM_FRACTION * y))
+    return requantized(left + right, last)
 
 
 def clip(stored: Array, x: Side, y: Side, least: float, most: float) -> Array:

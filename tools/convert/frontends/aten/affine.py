@@ -82,8 +82,9 @@ def normalise(low: Lowering, call: Call) -> Act:
         )
     if not isinstance(constant, Param) and not shift.any() and (factor == 1.0).all():
         return given  # as sum() begins with 0
-    own = isinstance(constant, Param) and constant.value.size == channels and _name(call) in ("add", "mul")
-    source = constant.name if isinstance(constant, Param) and own else ""  # it takes what it learned
+    source = ""
+    if isinstance(constant, Param) and constant.value.size == channels and _name(call) in ("add", "mul"):
+        source = constant.name  # what is learned is what stands there
     return low.scaled(call, image, factor, shift, source)
 
 

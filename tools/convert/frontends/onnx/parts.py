@@ -46,11 +46,11 @@ class Pieces:
             behind.add(name)
             turns += [step] if step.op == "Transpose" else []
             name = step.inputs[0]
-        found = self.file.constants.get(name) if step is None else None
-        found = constant_of(step) if step is not None and step.op == "Constant" else found
-        for turn in reversed(turns if found is not None else []):
-            assert found is not None
-            found = found.transpose(turn.attributes.get("perm"))
+        if step is not None and step.op != "Constant":
+            return None
+        found = self.file.constants.get(name) if step is None else constant_of(step)
+        for turn in reversed(turns):
+            found = None if found is None else found.transpose(turn.attributes.get("perm"))
         return found
 
     def alone(self, inside: frozenset[str], readers: Sequence[Step]) -> bool:

@@ -45,8 +45,7 @@ class Wholes:
         """Add the normalisations that begin at a step."""
         for name, norm in self.pending.settled(walk, place).items():
             if not (norm.inside | {name}) & (self.inside | set(self.steps)):
-                last = next(step for step in walk.file.steps if name in step.outputs)
-                self.steps[name] = norm.step(last)
+                self.steps[name] = norm.step(self.pending.pieces.makers[name])
                 self.inside.update(norm.inside)
 
 

@@ -5,7 +5,7 @@ Keras' have their scale in the factor that is one over the deviation, and groups
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -47,7 +47,7 @@ RAISES = "Pow"
 
 @dataclass(frozen=True)
 class ChannelNorm:
-    """One of them. inside: outputs of the steps that are no more than parts; shape: of what it makes"""
+    """One of them. inside: outputs of the steps that are no more than parts"""
 
     file: OnnxGraph
     norm: Written
@@ -55,12 +55,16 @@ class ChannelNorm:
 
     def step(self, last: Step) -> Step:
         """It as one step. last: the step that makes its result"""
-        homes = {place: home for place, home in enumerate((self.norm.weight, self.norm.bias), 1) if home}
-        parts = {place: (self.file.steps[at], which) for place, (at, which) in homes.items()}
+        homes = {"weight": self.norm.weight, "bias": self.norm.bias}
+        parts = {kind: (self.file.steps[home[0]], home[1]) for kind, home in homes.items() if home}
         inputs = [str(self.norm.given), *(step.inputs[which] for step, which in parts.values())]
-        settings = {"norm": self.norm, "kinds": [("weight", "bias")[place - 1] for place in homes]}
-        inner = dict(enumerate(parts.values(), 1))
-        return replace(last, op=CHANNEL_NORM, inputs=tuple(inputs), attributes=settings, parts=inner)
+        return replace(
+            last,
+            op=CHANNEL_NORM,
+            inputs=tuple(inputs),
+            attributes={"norm": self.norm, "kinds": list(parts)},
+            parts=dict(enumerate(parts.values(), 1)),
+        )
 
 
 class Pending:
@@ -68,21 +72,17 @@ class Pending:
 
     def __init__(self, file: OnnxGraph) -> None:
         self.file, self.pieces = file, Pieces(file)
-        self.operations = [_operation(self.pieces, step) for step in file.steps]
-        self.work = [0]
-        self.roots = roots(self._network(lambda name: None))
-
-    def _network(self, shape: Callable[[object], tuple[int, ...] | None]) -> Network:
-        constant, results = partial(_constant, self.pieces), frozenset(self.file.outputs)
-        return Network(self.operations, constant, shape, results, self.work)
+        operations = [_operation(self.pieces, step) for step in file.steps]
+        self.network = Network(operations, partial(_constant, self.pieces), frozenset(file.outputs))
+        self.roots: dict[int, list[int]] = {}  # by their first steps
+        for root, first in roots(self.network).items():
+            self.roots.setdefault(first, []).append(root)
 
     def settled(self, walk: Walker, place: int) -> dict[str, ChannelNorm]:
         """Normalisations whose first step is at a place, by the names of their results."""
-        if place not in self.roots.values():
-            return {}
-        network, found = self._network(partial(_shape, walk, self.file.steps[place])), {}
-        for root in (root for root, first in self.roots.items() if first == place):
-            for last, norm in norm_of(network, root, pixels=True).items():
+        shape, found = partial(_shape, walk, self.file.steps[place]), {}
+        for root in self.roots.get(place, ()):
+            for last, norm in norm_of(self.network, root, shape, pixels=True).items():
                 names = (name for inner in norm.inside for name in self.file.steps[inner].outputs)
                 found[self.file.steps[last].outputs[0]] = ChannelNorm(self.file, norm, frozenset(names))
         return found
@@ -91,14 +91,11 @@ class Pending:
 def _operation(pieces: Pieces, step: Step) -> Operation:
     if step.outputs and pieces.held(step.outputs[0]) is not None:  # a constant, which no operator makes
         return Operation("", (), (), partial(folded, step))
-    kind = "" if step.domain else KINDS.get(step.op, "")
     if step.op == RAISES and len(step.inputs) == 2:
-        kind = POWERS.get(pieces.numbers.get(step.inputs[1], 0.0), "")
-    inputs = step.inputs[:1] if step.op == RAISES else step.inputs
-    run: Callable[[Sequence[np.ndarray]], np.ndarray] = partial(folded, step)
-    if step.op == RAISES:
-        run = partial(_raised, pieces.numbers.get(step.inputs[-1], 1.0))
-    return Operation(kind, inputs, step.outputs, run)
+        exponent = pieces.numbers.get(step.inputs[1], 1.0)
+        return Operation(POWERS.get(exponent, ""), step.inputs[:1], step.outputs, partial(_raised, exponent))
+    kind = "" if step.domain else KINDS.get(step.op, "")
+    return Operation(kind, step.inputs, step.outputs, partial(folded, step))
 
 
 def _raised(exponent: float, arrays: Sequence[np.ndarray]) -> np.ndarray:

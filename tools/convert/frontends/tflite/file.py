@@ -191,7 +191,8 @@ def _text(name: bytes | None) -> str:
 
 
 def _tensor(name: str, data: bytes, model: Any, tensor: Any) -> Stored:
-    label = _text(tensor.Name()) or "a tensor without a name"
+    own = _text(tensor.Name())
+    label = own or "a tensor without a name"
     rank = _checked(name, "dimensions of a tensor", tensor.ShapeLength(), 8)
     shape = tuple(int(tensor.Shape(i)) for i in range(rank))
     signature = [int(tensor.ShapeSignature(i)) for i in range(min(tensor.ShapeSignatureLength(), 8))]
@@ -204,7 +205,7 @@ def _tensor(name: str, data: bytes, model: Any, tensor: Any) -> Stored:
         )
     dtype = DTYPES.get(tensor.Type(), "")
     return Stored(
-        _text(tensor.Name()),
+        own,
         shape,
         dtype,
         _constant(name, label, _bytes(name, label, data, model, tensor), shape, dtype),

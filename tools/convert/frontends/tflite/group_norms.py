@@ -27,6 +27,7 @@ from ..written_norms import (
 )
 from .file import Flatbuffer, Operator
 from .norms import constants
+from .sizes import OF_SIZES
 from .tokens import places_as
 from .values import Walker, held, real
 
@@ -39,15 +40,13 @@ def _mean(op: Operator, v: Arrays) -> np.ndarray:
 
 
 RULES: Mapping[str, tuple[str, Callable[[Operator, Arrays], np.ndarray]]] = {
-    "ADD": (ADD, lambda op, v: v[0] + v[1]),
-    "SUB": (SUB, lambda op, v: v[0] - v[1]),
-    "MUL": (MUL, lambda op, v: v[0] * v[1]),
+    **{kind: (word, OF_SIZES[kind]) for kind, word in (("ADD", ADD), ("SUB", SUB), ("MUL", MUL))},
+    "RESHAPE": (VIEW, OF_SIZES["RESHAPE"]),
     "NEG": ("neg", lambda op, v: -v[0]),
     "SQUARE": (SQUARE, lambda op, v: v[0] ** 2),
     "SQUARED_DIFFERENCE": (DISTANCE, lambda op, v: (v[0] - v[1]) ** 2),
     "RSQRT": ("rsqrt", lambda op, v: 1 / np.sqrt(v[0])),
     "MEAN": (MEAN, _mean),
-    "RESHAPE": (VIEW, lambda op, v: v[0].reshape([int(n) for n in v[1].ravel()])),
     **dict.fromkeys(("QUANTIZE", "DEQUANTIZE"), (VIEW, lambda op, v: v[0])),
 }
 NOTHING = ("", lambda op, v: v[0])
@@ -69,7 +68,7 @@ def group_norms(file: Flatbuffer, others: set[int]) -> dict[int, Written]:
         return None if stored is None or stored.data is None else np.asarray(real(stored))
 
     shape = lambda tensor: file.tensors[tensor].shape  # noqa: E731
-    return written_norms(Network(operations, constant, shape, frozenset(file.outputs)))
+    return written_norms(Network(operations, constant, frozenset(file.outputs)), shape)
 
 
 def normalised(walk: Walker, op: Operator, name: str, norm: Written) -> Any:

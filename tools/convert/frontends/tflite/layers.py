@@ -317,10 +317,10 @@ def prelu(walk: Walker, op: Operator, name: str) -> Any:
     if isinstance(slope, Param) and slope.value.shape[-1:] == (slope.value.size,):
         slope = replace(slope, value=slope.value.ravel())
     elif isinstance(slope, Param) and slope.value.size > 1:  # of each place
-        full = slope.value.reshape((1,) * (4 - slope.value.ndim) + slope.value.shape)
+        full = channelwise(slope, 4).value
         if len(walk.file.tensors[op.inputs[0]].shape) != 4 or full.shape[0] != 1:
             raise unsupported(Call("prelu", name, True, {}))
-        slope = replace(slope, value=np.moveaxis(full[0], -1, 0))
+        slope = replace(slope, value=full[0])
     if side is None or not isinstance(slope, Param) or slope.value.size < 2:
         return walk.call("prelu", op, name, weight=slope)
     return _prelu_of_int8(walk, op, name, slope, side)

@@ -59,27 +59,27 @@ def subtract(low: Lowering, call: Call, natural: Natural) -> Any:
     a, b = call.x, call.args.get("other")
     if one_number(a) is not None or one_number(b) is not None:
         return _with_number(low, call, natural)
-    if (constant := next((v for v in (a, b) if isinstance(v, Param)), None)) is not None:
-        return _with_table(low, call, natural, constant)
+    if isinstance(a, Param) or isinstance(b, Param):
+        return _with_table(low, call, natural)
     if not isinstance(a, Act) or not isinstance(b, Act):
         return as_image(low, call, natural)
     return _of_two(low, call, natural, a, b)
 
 
-def _with_table(low: Lowering, call: Call, natural: Natural, constant: Param) -> Any:
+def _with_table(low: Lowering, call: Call, natural: Natural) -> Any:
     """Of tokens and a constant for each, as a sum: of one of them less than nothing."""
     if call.get("alpha", 1) != 1:
         raise unsupported(call)
-    reverse, x = call.op.startswith("r"), call.args.get("other")
-    taken = isinstance(x, Act) != reverse  # the tokens are what is subtracted
-    plus = replace(call, op="add", builtin=False)
-    if not taken:
-        given = call.args["other" if reverse else "self"]
-        less = replace(constant, value=-constant.value, computed=True)  # what it learned has no place
-        return add(low, replace(plus, args={"self": given, "other": less}), natural)
-    given = call.x if reverse else x
-    minus = natural(low, replace(call, op="neg", builtin=False, args={"self": given}))
-    return add(low, replace(plus, args={"self": minus, "other": constant}), natural)
+    first, taken = call.x, call.args.get("other")
+    if call.op.startswith("r"):
+        first, taken = taken, first
+    if isinstance(taken, Param):
+        less = replace(taken, value=-taken.value, computed=True)  # what it learned has no place
+        args = {"self": first, "other": less}
+    else:
+        minus = natural(low, replace(call, op="neg", builtin=False, args={"self": taken}))
+        args = {"self": minus, "other": first}
+    return add(low, replace(call, op="add", builtin=False, args=args), natural)
 
 
 def _with_number(low: Lowering, call: Call, natural: Natural) -> Act:
