@@ -69,6 +69,37 @@ def test_floats_between_need_no_calibration(tmp_path: Path) -> None:
     assert np.abs(found - wanted).max() <= 0.0401 and len(np.unique(wanted)) > 20, "two units"
 
 
+def test_an_average_has_the_scale_of_the_file(tmp_path: Path) -> None:
+    """Behind a function that has none there: the scale of that was taken, 16 steps in the place of 255."""
+    rng, arrays, nodes = np.random.default_rng(2), [], []
+    for name, (scale, zero) in {
+        "x": (0.02, -8),
+        "v": (0.02, 5),
+        "p": (0.0005, -100),
+        "y": (0.0005, 3),
+    }.items():
+        arrays += constants(**{f"{name}_s": np.float32(scale), f"{name}_z": np.int8(zero)})
+    arrays += constants(
+        w=rng.normal(0, 0.3, (4, 2, 3, 3)).astype(np.float32), h=rng.normal(0, 0.5, (3, 4)).astype(np.float32)
+    )
+
+    def coded(name: str, made: str) -> str:
+        by = [f"{name}_s", f"{name}_z"]
+        nodes.append(helper.make_node("QuantizeLinear", [made, *by], [f"{name}_q"]))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{name}_q", *by], [f"{name}_d"]))
+        return f"{name}_d"
+
+    nodes.append(helper.make_node("Conv", [coded("x", "x"), "w"], ["v"], pads=[1, 1, 1, 1]))
+    nodes.append(helper.make_node("Tanh", [coded("v", "v")], ["t"]))
+    nodes.append(helper.make_node("GlobalAveragePool", ["t"], ["p"]))
+    nodes.append(helper.make_node("Flatten", [coded("p", "p")], ["f"]))
+    nodes.append(helper.make_node("Gemm", ["f", "h"], ["y"], transB=1))
+    path = saved(tmp_path / "net.onnx", nodes, arrays, [1, 2, 6, 6], outputs=[coded("y", "y")], opset=19)
+    graph = quantize(load_model(path).graph, {})
+    means = graph.tensors[graph.nodes[-1].inputs[0]]
+    assert (means.scale, means.zero) == (np.float32(0.0005), -100)
+
+
 def test_of_a_reciprocal_the_values_say_nothing() -> None:
     """Those around 0 would make the range, and nothing would be left of the others."""
     for op, factors, known in ((SIGMOID, (), True), (POWER, (-1.0, 1.0), False)):

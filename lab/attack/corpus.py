@@ -21,6 +21,7 @@ from microtrain.convert.scheme import PUBLISHED
 from .keras_networks import NETWORKS as KERAS
 from .line import record
 from .litert_networks import NETWORKS as LITERT
+from .onnx_integers import dynamic, qoperators
 from .onnx_loops import NETWORKS as LOOPS
 from .recurrent_networks import NETWORKS as RECURRENT
 from .tflite_files import small_network
@@ -179,6 +180,7 @@ def seeds(folder: Path, elf: Path | None) -> dict[str, list[Path]]:
     flat += [
         as_onnx(folder / "older.onnx", Tiny(), 11),
         *(make().file(folder, make.__name__) for make in LOOPS),
+        *(make(folder / f"{make.__name__}.onnx") for make in (qoperators, dynamic)),
     ]
     state = folder / "state.pt"
     torch.save(Tiny().state_dict(), state)

@@ -263,6 +263,11 @@ class Input:
     table: tuple[tuple[int, ...], ...] = ()
     stored: tuple[float, int] = (1.0, 0)
 
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing that a file does to its input is in here."""
+        return not self.table and set(self.gain) == {1.0} and set(self.offset) == {0.0}
+
 
 @dataclass(frozen=True, eq=False)
 class Graph:

@@ -32,10 +32,6 @@ NO_PRODUCT = (
 )
 NO_MATRIX = "a linear layer: the activation first, then one matrix of constants"
 NO_LENGTH = "the embedding as it is, without L2 normalisation, in front of the last layer; or a layer norm"
-NO_INTEGERS = (
-    "the float model, which becomes int8 here, or one that ONNX Runtime's quantize_static() made with "
-    "quant_format=QuantFormat.QDQ"
-)
 NO_VARIABLE = (
     "weights that are constants of the file: convert with TFLiteConverter.from_keras_model(), or freeze the "
     "function before"
@@ -100,8 +96,6 @@ NEAREST: dict[str, str] = {
     "tile": NO_TILE,
     "erfc": "gelu with approximate=True",
     "swish": "Sigmoid and Mul",
-    **dict.fromkeys(("qlinearconv", "qlinearmatmul", "convinteger", "matmulinteger"), NO_INTEGERS),
-    "dynamicquantizelinear": NO_INTEGERS,
     "diff": "x[..., 1:] - x[..., :-1]",
     **dict.fromkeys(("embedding", "embedding_bag"), NO_EMBEDDING),
     **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne", "where"), NO_COMPARISON),

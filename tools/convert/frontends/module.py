@@ -31,6 +31,7 @@ from microtrain.convert.ir import ConvertError, Graph
 from microtrain.convert.normalisation import MeanAndStd, Normalisation, as_stored, choose
 from microtrain.convert.raw import Raw
 
+from .clean.averages import rescale
 from .clean.fold import clean
 from .clean.known_scales import with_known_scales
 from .onnx.reader import read_onnx
@@ -119,7 +120,7 @@ def _quantized(
         raise ConvertError(f"{path.name} says itself how its samples are stored: leave --mean and --std out")
     normal = as_stored(*entry, len(graph.input.gain))
     rounding = TFLITE if kind == "tflite" else FLOAT
-    graph = with_known_scales(graph)
+    graph = rescale(with_known_scales(graph), [])
     graph = graph.replace(input=normal.behind(graph.input), units=normal.units(), requantize=rounding)
     return LoadedModel(graph, None, normal, (), kind)
 

@@ -26,8 +26,7 @@ def in_table(graph: Graph, node: Node, norm: Layer) -> Graph | None:
     rounds."""
     entry, (x, y) = graph.input, (graph.tensors[t].given for t in (node.inputs[0], node.outputs[0]))
     channels = len(entry.gain)
-    untouched = entry.gain == (1.0,) * channels and entry.offset == (0.0,) * channels
-    if norm.codes is None or x is None or y is None or not (entry.table or untouched):
+    if norm.codes is None or x is None or y is None or not (entry.table or entry.untouched):
         return None
     known = np.array(entry.table or [range(-128, 128)], np.int8).T
     made = mul_add.rounded(norm.codes, known, entry.stored if entry.table else x, y).T

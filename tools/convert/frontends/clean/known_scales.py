@@ -25,7 +25,8 @@ def with_known_scales(graph: Graph) -> Graph:
         if node.op == CONCAT and whole is not None:
             tensors.update((x, replace(tensors[x], given=tensors[x].given or whole)) for x in node.inputs)
     sides = {name: tensor.given for name, tensor in tensors.items()}
-    sides[graph.input.tensor] = graph.input.stored if graph.input.table else None
+    if not graph.input.untouched:
+        sides[graph.input.tensor] = graph.input.stored if graph.input.table else None
     for node in graph.nodes:
         x, y = sides[node.inputs[0]], node.outputs[0]
         if sides[y] is None and x is not None and node.op in ACTIVATIONS:

@@ -21,6 +21,8 @@ from microtrain.base.errors import one_line, short
 from microtrain.base.shapes import by
 from microtrain.convert.ir import ConvertError
 
+from .qoperators import in_numbers
+
 MOST_BYTES = 1 << 28  # of a file, or of the weights beside it: a hundred times what any board holds
 MOST_NODES = 1 << 14
 MOST_ELEMENTS = 1 << 26  # of a constant
@@ -125,7 +127,8 @@ def parsed(path: Path) -> Any:
     count = _nodes(model.graph)
     if count > MOST_NODES:
         raise ConvertError(f"{path.name} declares {count:,} nodes; {MOST_NODES:,} are the most")
-    return model if version in OPSETS else _newer(onnx, path.name, model)
+    model = model if version in OPSETS else _newer(onnx, path.name, model)
+    return in_numbers(path.name, model, lambda tensor: _array(path, tensor))
 
 
 def _opset(model: Any) -> int:
