@@ -25,10 +25,11 @@ PIECES: dict[str, Piece] = {
 }
 OTHERS = list(PIECES.values())
 FILES = 20 * TIMES  # of each kind that say something
-APART = 16  # units by which a logit may be off, where a mean over one side is rounded in two steps
+APART = 6  # units by which a logit may be off, where some numbers before it are one off
 USUAL = 0.6  # of those that convert, as many are equal in every unit, of these kinds fewer
 EQUAL = {"concatenation": 0.4, "reduced": 0.4}
 LEAST = 0.2  # of all, as many convert
+MOST = 0.05  # of all, so many may ask for calibration samples
 NO_RANGE = "has no finite range: calibrate on more images"
 
 
@@ -74,15 +75,17 @@ def test_drawn_files(name: str, tmp_path: Path) -> None:
         try:
             graph = int8_graph(path)
         except ConvertError as error:
-            if NO_RANGE not in str(error):
+            asks = NO_RANGE in str(error)
+            if not asks:
                 check_sentence(str(error))
-            counts["refused"] += 1
+            counts["asks" if asks else "refused"] += 1
             continue
         off = np.abs(logits(graph, samples, said) - expected).max()
         assert off <= APART, (path, off)
         counts["equal" if off == 0 else "close"] += 1
     found = counts["equal"] + counts["close"]
-    assert found >= LEAST * FILES and counts["equal"] >= EQUAL.get(name, USUAL) * found, counts
+    assert counts["asks"] <= MOST * FILES and found >= LEAST * FILES, counts
+    assert counts["equal"] >= EQUAL.get(name, USUAL) * found, counts
 
 
 def test_a_view_times_a_number_has_a_scale_of_its_own(tmp_path: Path) -> None:
@@ -131,3 +134,30 @@ def test_an_input_that_is_turned_keeps_its_scale(tmp_path: Path) -> None:
     assert np.ptp(expected) > 20
     off = np.abs(logits(int8_graph(path), samples, said) - expected)
     assert off.max() <= 1 and off.mean() < 0.05, "but for ties of a head in floats"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_map_added_to_itself_is_rounded_as_a_sum(seed: int, tmp_path: Path) -> None:
+    """It was a factor of the layer before, whose own scale was lost: up to 79 units of the logits."""
+    w, rng = Writer(), np.random.default_rng(seed)
+    before, zero = float(rng.uniform(0.02, 0.04)), int(rng.integers(-128, 60))
+    after = before * float(rng.uniform(0.8, 2.4))
+    x = w.tensor("input", (1, 6, 6, 2), scale=(0.02,), zero=(-10,))
+    kernel = w.tensor("kernel", (3, 3, 3, 2), "int8", rng.integers(-127, 128, 54), (0.005,), (0,))
+    shift = w.tensor("shift", (3,), "int32", np.zeros(3), (0.0001,), (0,))
+    conv = w.tensor("conv", (1, 4, 4, 3), scale=(before,), zero=(zero,))
+    w.op("CONV_2D", (x, kernel, shift), (conv,), "Conv2DOptions", Padding=1, StrideW=1, StrideH=1)
+    twice = w.tensor("twice", (1, 4, 4, 3), scale=(after,), zero=(-20,))
+    w.op("ADD", (conv, conv), (twice,), "AddOptions", FusedActivationFunction=seed % 2)
+    flat = w.tensor("flat", (1, 48), scale=(after,), zero=(-20,))
+    w.op("RESHAPE", (twice, w.tensor("shape", (2,), "int32", np.array([1, 48]))), (flat,), "ReshapeOptions")
+    weights = w.tensor("weights", (3, 48), "int8", rng.integers(-127, 128, (3, 48)), (0.005,), (0,))
+    biases = w.tensor("biases", (3,), "int32", np.zeros(3), (0.005 * after,), (0,))
+    out = w.tensor("out", (1, 3), scale=(0.2,), zero=(3,))
+    w.op("FULLY_CONNECTED", (flat, weights, biases), (out,), "FullyConnectedOptions")
+    path = tmp_path / "net.tflite"
+    path.write_bytes(w.file((x,), (out,)))
+    samples = rng.integers(-128, 128, (20, 72)).astype(np.int8)
+    expected, said = interpreted(path, samples, reference=True)
+    off = np.abs(logits(int8_graph(path), samples, said) - expected)
+    assert np.ptp(expected) > 20 and off.max() <= 1 and off.mean() < 0.05

@@ -97,7 +97,7 @@ def test_an_average_has_the_scale_of_the_file(tmp_path: Path) -> None:
     path = saved(tmp_path / "net.onnx", nodes, arrays, [1, 2, 6, 6], outputs=[coded("y", "y")], opset=19)
     graph = quantize(load_model(path).graph, {})
     means = graph.tensors[graph.nodes[-1].inputs[0]]
-    assert (means.scale, means.zero) == (np.float32(0.0005), -100)
+    assert (means.scale, means.zero) == (float(np.float32(0.0005)), -100)
 
 
 def test_of_a_reciprocal_the_values_say_nothing() -> None:

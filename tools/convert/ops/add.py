@@ -30,6 +30,7 @@ from .aten.upsample import UPSAMPLE
 from .bounds import INT16_MAX, SMALLER, Accumulator, reach
 from .ctext import struct
 from .environment import Env
+from .functions import POWER
 from .outputs import by_range, float32
 from .stage import ClosingStage
 from .table import (
@@ -254,6 +255,8 @@ def _summed(low: Lowering, call: Call, a: Act, b: Act, factor: float) -> Act:
     if low.tensor_of(a) == low.tensor_of(b):
         if factor == -1.0:
             raise call.error("subtracts a tensor from itself, which leaves nothing; leave it out")
+        if factor == 1.0 and low.tensors[low.tensor_of(a)].given is not None:  # a file says how it is rounded
+            return low.emit(call, POWER, (a,), low.shape(a), dims=a.dims, factors=(1.0, 2.0))
         return low.scaled(call, a, 1.0 + factor)
     factors = () if factor == 1.0 else (factor,)
     return low.emit(call, "add", (a, b), low.shape(a), dims=a.dims, factors=factors)

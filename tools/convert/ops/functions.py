@@ -267,7 +267,7 @@ ACTIVATIONS = {
         ),
         Activation(ABSOLUTE, np.abs, np.sign, "self", _no_factors, tflite.absolute),
         Activation(EXPONENTIAL, np.exp, np.exp, "self", _no_factors),
-        Activation(POWER, _power, None, "self exponent", _power_factors, tflite.square),
+        Activation(POWER, _power, None, "self exponent", _power_factors, tflite.of_itself),
         Activation(LOGARITHM, _log, None, "self", _log_factors),
         Activation(CURVE, _curve, _curve_slope, "self", curves.factors),
     )

@@ -125,8 +125,10 @@ def times_logistic(stored: Array, x: Side, y: Side) -> Array:
     return _int8(made + y[1])
 
 
-def square(stored: Array, x: Side, y: Side, power: float, factor: float) -> Array | None:
-    """The same of MUL, of a map with itself; None: it is another power."""
+def of_itself(stored: Array, x: Side, y: Side, power: float, factor: float) -> Array | None:
+    """The same of MUL and of ADD, of a map with itself; None: it is neither its square nor its double."""
+    if (power, factor) == (1.0, 2.0):
+        return _int8(added((stored, stored), (x[1], x[1]), (x[0], x[0], y[0])) + y[1])
     if (power, factor) != (2.0, 1.0):
         return None
     values = (stored - x[1]) ** 2

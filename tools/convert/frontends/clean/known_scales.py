@@ -34,16 +34,21 @@ def with_known_scales(graph: Graph) -> Graph:
             tensors[y] = replace(tensors[y], given=sides[y])
         elif sides[y] is None and forward_op(node).output is as_input:
             sides[y] = x
-        elif sides[y] is None and node.layer and _copies(graph.layers[node.layer]):
-            sides[y] = x
-            tensors[y] = replace(tensors[y], given=x)
+        elif sides[y] is None and x is not None and node.layer:
+            sides[y] = _of_copies(graph.layers[node.layer], x)
+            tensors[y] = replace(tensors[y], given=sides[y])
     return graph.replace(tensors=tensors)
 
 
-def _copies(layer: Layer) -> bool:
-    """Whether each output is one of the numbers that it reads, as of layers that only turn a map."""
+def _of_copies(layer: Layer, x: Side) -> Side | None:
+    """Of outputs each of which is one of the numbers that a layer reads, as of those that only turn a map, or
+    is that with the other sign."""
     each = layer.weight.reshape(len(layer.weight), -1)
-    return bool(((each == 0) | (each == 1)).all() and (each.sum(1) == 1).all() and not layer.bias.any())
+    if layer.bias.any() or not ((each != 0).sum(1) == 1).all():
+        return None
+    if (each.sum(1) == 1).all():
+        return x
+    return (x[0], -1 - x[1]) if (each.sum(1) == -1).all() else None
 
 
 def _of_function(op: str, factors: tuple[float, ...], x: Side) -> Side | None:

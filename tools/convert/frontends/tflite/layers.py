@@ -159,11 +159,15 @@ def _keep_difference(walk: Walker, op: Operator, known: int) -> None:
 
     known  nodes before those of the operator
     """
-    sides = [walk.given(t) for t in op.inputs[:2]]
+    sides = {side_of(walk.file.tensors[t]) for t in op.inputs[:2]}
+    side = sides.pop()
+    if side is None or sides:
+        return
     for node in walk.low.nodes[known:]:
-        if node.op == "relu" and sides[0] is not None and sides[0] == sides[1]:
-            made = walk.low.tensors[node.outputs[0]]
-            walk.low.tensors[made.name] = replace(made, given=(sides[0][0], -128))
+        if node.op == "relu":
+            for name in (*node.inputs, *node.outputs):
+                made = walk.low.tensors[name]
+                walk.low.tensors[name] = replace(made, given=made.given or (side[0], -128))
 
 
 def _combined(walk: Walker, op: Operator, name: str) -> Any:

@@ -34,6 +34,7 @@ from .transposed import conv_transpose
 from .values import Walker, channels_first
 
 GO_ON = ("MEAN", "SUM", "QUANTIZE", "DEQUANTIZE")  # which a square may be a part of a normalisation for
+JOINS = ("CONCATENATION", "PACK")  # of what has one scale
 REAL = ("<f4", "<f2", "i1", "u1", "<i2")  # types of activations
 RULES: dict[str, Callable[[Walker, Operator, str], Any]] = {
     **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D"), layers.conv),
@@ -141,6 +142,7 @@ class _Walk(Walker):
                 f"layer {name}: {op.kind} makes one number without an axis, which is not supported; the "
                 "nearest that is: one for each sample, [1, 1]"
             )
+        before = len(self.low.nodes)
         try:
             self._settle_squares(op, name)
             if self.place in self.norms:
@@ -157,6 +159,8 @@ class _Walk(Walker):
                 self.env.update(zip(op.outputs, value, strict=True))
                 return
             value = self._fused(op, name, value, stored)
+            if op.kind in JOINS:
+                self.give_inside(before, stored)
         except ConvertError as error:
             ended = self.norms.get(self.place) or self.groups.get(self.place)
             read = (*op.inputs, *([ended.given] if ended else []))

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from microtrain.convert.aten_call import Act, Call, Param
-from microtrain.convert.ir import MEAN, WINDOW_MOST, ConvertError, Window
+from microtrain.convert.ir import MEAN, WINDOW_MOST, ConvertError, Layer, Source, Window
 from microtrain.convert.ops.aten.pool import of_rows
 from microtrain.convert.ops.aten.squares import Piece
 from microtrain.convert.ops.aten.stack import Stacked
-from microtrain.convert.ops.conv import DEPTHWISE
+from microtrain.convert.ops.conv import DENSE, DEPTHWISE
 from microtrain.convert.ops.functions import CLIP
 
 from ..aten.rules import lower
@@ -61,6 +61,8 @@ def reduced(walk: Walker, op: Operator, name: str) -> Any:
     stored = before is not None and side_of(walk.file.tensors[op.outputs[0]]) is not None
     if word == "mean" and stored and (one_side or over == spatial) and max(sides) <= WINDOW_MOST:
         return replace(_mean_by_a_multiplier(walk, name, image, sides), dims=dims)
+    if word == "mean" and stored and over == {len(shape) - 1} and len(left) == len(shape):
+        return replace(_mean_of_channels(walk, name, image), dims=dims)
     dim = [2, 3] if over == spatial else [min(over) + 1] if one_side else [1]
     args = {"self": image, "dim": dim, "keepdim": not one_side or len(dims) == 4}
     call = Call(word, name, True, args)
@@ -88,3 +90,12 @@ def _mean_by_a_multiplier(walk: Walker, name: str, x: Act, sides: tuple[int, int
     walk.low.layers[layer] = of_shares(c, sides, 1.0 / (sides[0] * sides[1]), MEAN)
     call, made = Call("mean", name, True, {}), (*window.outputs(h, w), c)
     return walk.low.emit(call, DEPTHWISE, (x,), made, layer=layer, window=window)
+
+
+def _mean_of_channels(walk: Walker, name: str, x: Act) -> Act:
+    """The same of the channels of each pixel."""
+    h, w, c = walk.low.shape(x)
+    layer, share = f"{name}.share", np.full((1, 1, 1, c), 1.0 / c, np.float32)
+    walk.low.layers[layer] = Layer(share, np.zeros(1, np.float32), Source(""), share.ravel()[:1], sums=MEAN)
+    call = Call("mean", name, True, {})
+    return walk.low.emit(call, DENSE, (x,), (h, w, 1), layer=layer, window=Window(1, 1))

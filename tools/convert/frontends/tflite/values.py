@@ -60,6 +60,13 @@ class Walker:
         act = self.env.get(tensor)
         return self.low.tensors[self.low.tensor_of(act)].given if isinstance(act, Act) else None
 
+    def give_inside(self, before: int, stored: Stored) -> None:
+        """Parts of what is joined have the scale of all of it. before: nodes before those of the operator"""
+        side = side_of(stored)
+        for node in self.low.nodes[before:] if side is not None else ():
+            made = self.low.tensors[node.outputs[0]]
+            self.low.tensors[made.name] = replace(made, given=made.given or side)
+
     def value(self, tensor: int) -> Value | None:
         """An activation, or a constant as real numbers; None: an input that was left out."""
         if tensor < 0:
@@ -197,10 +204,12 @@ class Walker:
         found, name = stored.quantized, maker.layer or ""
         if stored.data is None or found is None or stored.dtype != "i1" or len(found.scale) != 1:
             return
-        codes = Codes(stored.data.ravel(), float(found.scale[0]), int(found.zero[0]), op.kind)
+        values = stored.data.ravel()
+        values = values[:1] if (values == values[0]).all() else values  # one for all, whatever its axes
+        codes = Codes(values, float(found.scale[0]), int(found.zero[0]), op.kind)
         layer = self.low.layers[name]
         wanted, known = (codes.real, layer.weight) if op.kind == FACTOR else (codes.added, layer.bias)
-        if np.array_equal(np.broadcast_to(wanted, np.shape(known)), np.float32(known)):
+        if values.size in (1, np.size(known)) and (wanted == np.float32(known)).all():
             self.low.layers[name] = replace(layer, codes=codes)
 
     def declared(self, x: Act, dims: tuple[int, ...]) -> Act | None:
