@@ -10,6 +10,7 @@ the batch norm stay, its beta takes the trained bias.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -55,6 +56,9 @@ def merge(plan: Plan, arrays: Arrays, state: State) -> tuple[State, list[str]]:
     state = state | {v: weight_norm.weight(state[v], g) for v, (_, g) in lengths.items()}
     ways = {t.source.weight: way for t in plan.trainables.tensors if (way := _straightened(t, state))}
     rows = {name: t.source.rows for t in plan.trainables.tensors for name in _by_rows(t) if t.source.rows}
+    flat = {t.source.weight for t in plan.trainables.tensors if _is_of_channels(t, state)}
+    shapes = {name: np.shape(state[name]) for name in flat}
+    state = state | {name: np.ravel(state[name]) for name in flat}
     state = {name: ways.get(name, np.asarray)(values) for name, values in state.items()}
     state |= {name: by_pixels(state[name], shape) for name, shape in rows.items() if name in state}
     for t in plan.trainables.tensors:
@@ -74,6 +78,7 @@ def merge(plan: Plan, arrays: Arrays, state: State) -> tuple[State, list[str]]:
             notes += merge_head(plan, t, arrays[t.name], state, merged)
     merged |= {name: by_channels(merged[name], shape) for name, shape in rows.items() if name in merged}
     merged = {name: ways.get(name, np.asarray)(values) for name, values in merged.items()}
+    merged |= {name: merged[name].reshape(shape) for name, shape in shapes.items() if name in merged}
     own = {g: weight_norm.lengths(merged[v], old) for v, (g, old) in lengths.items() if v in merged}
     return merged | own, notes
 
@@ -94,6 +99,13 @@ def _straightened(t: Trained, state: State) -> Callable[[np.ndarray], np.ndarray
     depthwise = t.kind == "weight" and len(t.shape) == DEPTHWISE_RANK
     c_out = len(old) if depthwise else t.shape[0]
     return partial(mirrored, groups=max(c_out // old.shape[1], 1))
+
+
+def _is_of_channels(t: Trained, state: State) -> bool:
+    """Whether weights are one number a channel, in a shape like [1, c, 1, 1]."""
+    shape = np.shape(state.get(t.source.weight, ()))
+    single = t.kind == "weight" and len(t.shape) == DEPTHWISE_RANK and tuple(t.shape[1:]) == (1, 1)
+    return single and len(shape) > 1 and max(shape) == math.prod(shape) != shape[0]
 
 
 def _by_rows(t: Trained) -> tuple[str, ...]:

@@ -21,8 +21,8 @@ MOST_PARTS = 32  # operators behind the statistics
 MOST_WORK = 1 << 31  # numbers that are made of random maps
 ADD, SUB, MUL, MEAN, VIEW = "plus", "minus", "times", "mean", "view"
 ROOTS = ("rsqrt", "sqrt")
-SQUARE, DISTANCE = "square", "squared distance"
-KINDS = (ADD, SUB, MUL, MEAN, VIEW, *ROOTS, SQUARE, DISTANCE, "neg", "div", "reciprocal")
+SQUARE, DISTANCE, VARIANCE = "square", "squared distance", "variance"
+KINDS = (ADD, SUB, MUL, MEAN, VIEW, *ROOTS, SQUARE, DISTANCE, VARIANCE, "neg", "div", "reciprocal")
 Key = Hashable
 CHANGED: Key = ("changed",)
 Home = tuple[int, int]
@@ -130,7 +130,7 @@ def norm_of(network: Network, root: int, shape: Shapes, pixels: bool) -> dict[in
 
 @dataclass(frozen=True)
 class _Statistics:
-    """What a root is of. viewed: what is normalised, or a view of it; over: the mean that is its variance"""
+    """What a root is of. viewed: what is normalised, or a view of it; over: the operator of its variance"""
 
     viewed: Key
     over: Operation
@@ -168,11 +168,16 @@ class _Region:
         constants = {key: self.network.constants.get(key) for key in add.inputs}
         numbers = {key: value for key, value in constants.items() if value is not None and value.size == 1}
         variances = [key for key in add.inputs if key not in numbers]
-        over = self._made(variances[0], inside, MEAN) if len(variances) == len(numbers) == 1 else None
-        square = None if over is None else self._made(over.inputs[0], inside, DISTANCE, SQUARE, MUL)
-        if over is None or square is None:
+        alone = len(variances) == len(numbers) == 1
+        over = self._made(variances[0], inside, MEAN, VARIANCE) if alone else None
+        if over is None:
             return None
         epsilon = float(next(iter(numbers.values())).ravel()[0])
+        if over.kind == VARIANCE:
+            return _Statistics(over.inputs[0], over, epsilon, True, frozenset(inside))
+        square = self._made(over.inputs[0], inside, DISTANCE, SQUARE, MUL)
+        if square is None:
+            return None
         of = square.inputs
         if square.kind != DISTANCE:
             if square.kind == MUL and len(set(of)) > 1:

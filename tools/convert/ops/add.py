@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from .tape import Tape
 
 
-CONVOLUTION = "conv2d"
+ADD, CONVOLUTION = "add", "conv2d"
 
 
 class Add(Record):
@@ -73,11 +73,11 @@ class Add(Record):
 
 
 def node_of(name: str, inputs: tuple[str, str], y: str) -> Node:
-    return Node("add", name, inputs, (y,))
+    return Node(ADD, name, inputs, (y,))
 
 
 def is_sum(node: Node) -> bool:
-    return node.op == "add"
+    return node.op == ADD
 
 
 def times(node: Node) -> float:
@@ -92,7 +92,7 @@ def share(node: Node) -> float:
 
 def difference(node: Node | None) -> tuple[str, str] | None:
     """The two tensors of which a node makes the difference; None where it makes none."""
-    if node is None or node.op != "add" or node.factors != (-1.0,):
+    if node is None or node.op != ADD or node.factors != (-1.0,):
         return None
     first, second = node.inputs
     return first, second
@@ -100,7 +100,7 @@ def difference(node: Node | None) -> tuple[str, str] | None:
 
 def as_share(node: Node, factor: float) -> Node | None:
     """The sum of which something takes a share; None: the node is no sum."""
-    if node.op != "add" or not factor > 0:
+    if node.op != ADD or not factor > 0:
         return None
     return replace(node, factors=(times(node), factor * share(node)))
 
@@ -259,18 +259,18 @@ def _summed(low: Lowering, call: Call, a: Act, b: Act, factor: float) -> Act:
             return low.emit(call, POWER, (a,), low.shape(a), dims=a.dims, factors=(1.0, 2.0))
         return low.scaled(call, a, 1.0 + factor)
     factors = () if factor == 1.0 else (factor,)
-    return low.emit(call, "add", (a, b), low.shape(a), dims=a.dims, factors=factors)
+    return low.emit(call, ADD, (a, b), low.shape(a), dims=a.dims, factors=factors)
 
 
 _TWO = "self other alpha"
 ATEN: Mapping[str, Aten] = {
-    "add": Aten(_TWO, lower),
+    ADD: Aten(_TWO, lower),
     **dict.fromkeys(("sub", "rsub"), Aten(_TWO, subtract)),
 }
 
 OPS: tuple[Op, ...] = (
     ForwardOp(
-        "add",
+        ADD,
         shapes=shape_of_input,
         run=_run,
         call=_call,

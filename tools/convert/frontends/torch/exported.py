@@ -7,7 +7,7 @@ Format: torch/_export/serde/schema.py, torch/csrc/export/pt2_archive_constants.h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -24,7 +24,9 @@ from microtrain.convert.raw import Raw
 
 from ..aten.rules import lower
 from ..returned import returned
+from ..written_norms import Operation, Written
 from .scalars import applies, evaluate
+from .written import Node, group_norms, normalised
 
 SCHEMA_MAJOR = 8
 DTYPES = {
@@ -96,8 +98,13 @@ class _Program:
         sizes = self.graph["tensor_values"][name]["sizes"]
         dims = tuple(self._size(d, position) for position, d in enumerate(sizes))
         self.env[name] = self.low.input(dims)
-        for node in self.graph["nodes"]:
-            self._node(node)
+        norms, steps = self._norms()
+        parts = {place for norm in norms.values() for place in norm.inside}
+        for place, node in enumerate(self.graph["nodes"]):
+            if place in norms:
+                self._norm(node, norms[place], steps)
+            elif place not in parts:
+                self._node(node)
         outputs = [self._argument(o) for o in self.graph["outputs"]]
         specs = [spec["parameter"] for spec in self.signature["input_specs"] if "parameter" in spec]
         sizes = (self.weights[spec["parameter_name"]]["tensor_meta"]["sizes"] for spec in specs)
@@ -149,14 +156,38 @@ class _Program:
                 f"{name} of {self.archive.name} is cut short ({error}); save the file again"
             ) from error
 
+    def _norms(self) -> tuple[dict[int, Written], list[Operation]]:
+        """Normalisations that forward() writes out, by the place of their last node; what all nodes are."""
+        nodes = []
+        for node in self.graph["nodes"]:
+            made = tuple(name for output in node["outputs"] for name in _names_of(output))
+            said = {i["name"]: i["arg"] for i in node["inputs"]}
+            nodes.append(Node(_op_name(node["target"]), said, made, self._shape(made[0]) if made else None))
+        results = {name for output in self.graph["outputs"] for name in _names_of(output)}
+        return group_norms(nodes, self.env, self._shape, results)
+
+    def _shape(self, name: Any) -> tuple[int, ...] | None:
+        """What the file says of a tensor's shape, for a batch of one; None where it says nothing."""
+        sizes = self.graph["tensor_values"].get(name, {}).get("sizes")
+        return None if sizes is None else tuple(int(d.get("as_int", self.low.batch)) for d in sizes)
+
+    def _norm(self, node: Mapping[str, Any], norm: Written, steps: Sequence[Operation]) -> None:
+        """Append a normalisation in the place of its last node."""
+        homes = {"weight": norm.weight, "bias": norm.bias}
+        params = {kind: self.env[str(steps[at[0]].inputs[at[1]])] for kind, at in homes.items() if at}
+        call = Call(_op_name(node["target"]), *_module(_stack(node)), params)
+        try:
+            self._bind(node, normalised(self.low, call, self.env[str(norm.given)], norm, params))
+        except ConvertError as error:
+            self._stand_in(node, call, error)
+
     def _node(self, node: Mapping[str, Any]) -> None:
         args = {i["name"]: self._argument(i["arg"]) for i in node["inputs"]}
         op = _op_name(node["target"])
         if applies(op, list(args.values())):
             self._bind(node, evaluate(op, list(args.values())))
             return
-        path, builtin = _module(node.get("metadata", {}).get("nn_module_stack", ""))
-        call = Call(op, path, builtin, args)
+        call = Call(op, *_module(_stack(node)), args)
         try:
             self._bind(node, lower(self.low, call))
         except ConvertError as error:
@@ -165,10 +196,8 @@ class _Program:
     def _stand_in(self, node: Mapping[str, Any], call: Call, error: ConvertError) -> None:
         """Go on behind an op that is not supported: the file says which shapes it has made."""
         for name in [name for output in node["outputs"] for name in _names_of(output)]:
-            sizes = self.graph["tensor_values"].get(name, {}).get("sizes", [])
-            dims = tuple(int(d.get("as_int", self.low.batch)) for d in sizes)
-            known = name in self.graph["tensor_values"] and dims
-            self.env[name] = self.low.stand_in(call, error, dims) if known else None
+            dims = self._shape(name)
+            self.env[name] = self.low.stand_in(call, error, dims) if dims else None
         self.low.note(error)
 
     def _bind(self, node: Mapping[str, Any], value: Any) -> None:
@@ -218,6 +247,10 @@ def _names_of(output: Mapping[str, Any]) -> list[str]:
     if kind == "as_tensors":
         return [str(each["name"]) for each in value]
     return [str(value.get("as_name") or value.get("name"))] if isinstance(value, Mapping) else []
+
+
+def _stack(node: Mapping[str, Any]) -> str:
+    return str(node.get("metadata", {}).get("nn_module_stack", ""))
 
 
 def _module(stack: str) -> tuple[str, bool]:
