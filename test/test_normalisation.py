@@ -15,12 +15,12 @@ from torch import nn
 from torch_networks import images_for, randomise, write
 
 from microtrain.convert.cli import main
-from microtrain.convert.execute.batched import run_float
+from microtrain.convert.execute.batched import run_float, run_int8
 from microtrain.convert.frontends.module import LoadedModel, load_model
-from microtrain.convert.ir import ConvertError
 from microtrain.convert.normalisation import IMAGENET, Origin
 from microtrain.convert.ops.functions import POWER
 from microtrain.convert.quantize import input_fit
+from microtrain.convert.quantize.ptq import Choices, quantize_model
 
 MEAN, STD = torch.tensor(IMAGENET[0]), torch.tensor(IMAGENET[1])
 
@@ -167,17 +167,41 @@ class Skipped(nn.Module):
         return result
 
 
+class Signed(nn.Module):
+    """Channels of both signs, and one of which nothing is left."""
+
+    factors: torch.Tensor
+
+    def __init__(self, factors: tuple[float, float, float]) -> None:
+        super().__init__()
+        self.register_buffer("factors", torch.tensor(factors).reshape(1, 3, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.factors * x + 0.25)
+
+
 @pytest.mark.parametrize(
-    ("front", "words"),
+    ("front", "before"),
     [
-        (Negative(), "divides by a std above 0"),
-        (Skipped(), "which is read without that too"),
+        (Negative(), []),
+        (Signed((1.0, -0.5, 2.0)), []),
+        (Signed((1.0, 0.0, -1.0)), ["dwconv2d"]),
+        (Skipped(), ["dwconv2d", "conv2d", "add"]),
     ],
 )
-def test_what_is_no_normalisation_is_one_sentence(front: nn.Module, words: str, tmp_path: Path) -> None:
-    with pytest.raises(ConvertError) as caught:
-        load(network(front), tmp_path)
-    assert words in str(caught.value) and "\n" not in str(caught.value)
+def test_what_falls_or_is_read_twice_has_its_values(
+    front: nn.Module, before: list[str], tmp_path: Path
+) -> None:
+    """A factor below 0 is the input's as well; other things are ops."""
+    torch.manual_seed(0)
+    net = network(front)
+    images, loaded = images_for(net, 5, seed=4), load(net, tmp_path)
+    assert [node.op for node in loaded.graph.nodes] == [*before, "conv2d", "avgpool", "head"]
+    wanted = answers(net, images, 1)
+    assert np.abs(run_float(loaded.graph, images) - wanted).max() < 1e-5 * np.abs(wanted).max()
+    graph = quantize_model(loaded.graph, images, Choices())
+    off = np.concatenate([run_int8(graph, each[None]).reshape(1, -1) for each in images])
+    assert np.abs(off - wanted.reshape(off.shape)).max() < 0.05 * np.ptp(wanted)
 
 
 def test_what_is_divided_by_the_image_is_no_normalisation(tmp_path: Path) -> None:

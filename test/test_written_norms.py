@@ -21,7 +21,8 @@ from lab.attack.tflite_networks import Float
 from microtrain.base.errors import Error
 from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import load_model
-from microtrain.convert.frontends.written_norms import ADD, MEAN, MUL, SUB, Network, Operation, written_norms
+from microtrain.convert.frontends.operations import ADD, MEAN, MUL, SUB, Network, Operation
+from microtrain.convert.frontends.written_norms import written_norms
 from microtrain.convert.ir import ConvertError
 
 SIDE, CHANNELS = 8, 6

@@ -128,7 +128,7 @@ def choose(given: MeanAndStd | None, entry: Any, where: str, own: Input) -> Norm
         return Normalisation(mean, std, Origin.FILE)
     if own.gain == (1.0,) * channels and own.offset == (0.0,) * channels:
         return Normalisation((0.0,) * channels, (1.0,) * channels, Origin.ASSUMED)
-    mean, std = RAW if max(own.gain) < COARSEST else SCALED
+    mean, std = RAW if max(abs(g) for g in own.gain) < COARSEST else SCALED
     return Normalisation(mean * channels, std * channels, Origin.FORWARD)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,24 +12,74 @@ MAPS = ((1.0, 0.3), (0.03, 0.0), (4.0, -2.0))  # deviation and mean of random ma
 NEAR = 1e-4  # how near to a normalisation what is made of such a map has to come, of its largest number
 
 
+MOST_OUTSIDE = 1e-4  # of what is added to a deviation, where a normalisation adds to the variance
+LEAST = 1e-12  # of what is added, as nothing is divided by 0
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A normalisation of the first of random maps.
+
+    normal        what it is without weights, [pixels, channels]; weight, bias: what it comes to
+    gain          as of a Written; slack: by which it may be off, as what is added stands elsewhere
+    """
+
+    axis: int
+    groups: int
+    epsilon: float
+    gain: float
+    normal: np.ndarray
+    weight: np.ndarray
+    bias: np.ndarray
+    slack: float
+
+
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A normalisation of a map. normal: what it is without weights, [pixels, channels]; parts: its operators;
-    ends: those behind the statistics; weight, bias: what it comes to"""
+    """The operators of a normalisation. x: a map; parts: all of them; ends: those behind the statistics"""
 
     given: Hashable
     x: np.ndarray
-    normal: np.ndarray
-    axis: int
     parts: Sequence[int]
     ends: Sequence[int]
-    weight: np.ndarray
-    bias: np.ndarray
+    fit: Fit
 
 
-def ways(shape: tuple[int, ...], statistics: int, centred: bool, pixels: bool) -> Iterator[tuple[int, int]]:
-    """Where a map may have its channels, and their groups, for so many statistics; 0: each pixel alone."""
-    for axis in dict.fromkeys((len(shape) - 1, 1)):
+def fits(
+    maps: Sequence[np.ndarray],
+    made: Sequence[np.ndarray],
+    ways: Iterable[tuple[int, int]],
+    centred: bool,
+    added: tuple[float, float],
+) -> Iterator[Fit]:
+    """The normalisations that what operators make of maps may be.
+
+    added  to the variance, and to the deviation. Of the second a normalisation has the square: both are far
+           below what int8 tells apart
+    """
+    slack = [added[1] / spread for spread, _ in MAPS]
+    for axis, groups in ways if added[1] <= MOST_OUTSIDE else ():
+        found = []
+        count = maps[0].size // (groups or maps[0].size // maps[0].shape[axis])
+        for gain in (1.0, (1 - 1 / count) ** 0.5):
+            epsilon = max(added[0] * gain**2 + added[1] ** 2, LEAST)
+            normals = [gain * by_channel(normal(x, axis, groups, centred, epsilon), axis) for x in maps]
+            lines = [by_channel(y.reshape(x.shape), axis) for x, y in zip(maps, made, strict=True)]
+            weight, bias = line_of(normals[0], lines[0])
+            off = [
+                np.abs(y - (weight * x + bias)).max() / max(1.0, np.abs(y).max()) - more
+                for x, y, more in zip(normals, lines, slack, strict=True)
+            ]
+            found.append((max(off), Fit(axis, groups, epsilon, gain, normals[0], weight, bias, slack[0])))
+        yield from (fit for off, fit in sorted(found, key=lambda each: each[0]) if off <= NEAR)
+
+
+def ways(
+    shape: tuple[int, ...], axes: Iterable[int], statistics: int, centred: bool, pixels: bool
+) -> Iterator[tuple[int, int]]:
+    """Axes on which a map may have its channels, and their groups, for so many statistics; 0: each pixel
+    alone."""
+    for axis in axes:
         channels = shape[axis]
         if centred and channels % statistics == 0 and math.prod(shape) >= 2 * statistics:
             yield axis, statistics

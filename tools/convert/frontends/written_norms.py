@@ -7,74 +7,36 @@ maps: so the order of products and sums, and what an exporter has joined into on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from .norm_fits import MAPS, NEAR, Fitted, by_channel, line_of, normal, ways
+from .norm_fits import MAPS, NEAR, Fitted, by_channel, fits, ways
+from .operations import (
+    ADD,
+    DEVIATION,
+    DISTANCE,
+    DIV,
+    MEAN,
+    MUL,
+    ROOTS,
+    SQUARE,
+    SUB,
+    VARIANCE,
+    VIEW,
+    Key,
+    Network,
+    Operation,
+)
 
 MOST = 1 << 21  # numbers of a map that is looked at
 MOST_PARTS = 32  # operators behind the statistics
 MOST_WORK = 1 << 31  # numbers that are made of random maps
-ADD, SUB, MUL, MEAN, VIEW = "plus", "minus", "times", "mean", "view"
-ROOTS = ("rsqrt", "sqrt")
-SQUARE, DISTANCE, VARIANCE = "square", "squared distance", "variance"
-KINDS = (ADD, SUB, MUL, MEAN, VIEW, *ROOTS, SQUARE, DISTANCE, VARIANCE, "neg", "div", "reciprocal")
-Key = Hashable
 CHANGED: Key = ("changed",)
 Home = tuple[int, int]
 Shapes = Callable[[Key], tuple[int, ...] | None]  # of a tensor, for a batch of one; None: it is not known
-
-
-@dataclass(frozen=True, eq=False)
-class Operation:
-    """What an operator of a file is. A tensor is a key.
-
-    kind  one of KINDS, "view" of another shape or type too; "" of all others
-    run   what it makes of its inputs, constants too; KeyError or ValueError: nothing
-    ends  it carries an activation, behind which nothing goes on
-    """
-
-    kind: str
-    inputs: tuple[Key, ...]
-    outputs: tuple[Key, ...]
-    run: Callable[[Sequence[np.ndarray]], np.ndarray]
-    ends: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Network:
-    """A file's operators, first to last.
-
-    constant  the real numbers of a tensor that is one, else None
-    results   what the file returns
-    work      how many numbers have been made of random maps
-    """
-
-    operations: Sequence[Operation]
-    constant: Callable[[Key], np.ndarray | None]
-    results: frozenset[Key]
-    work: list[int] = field(default_factory=lambda: [0])
-
-    @cached_property
-    def makers(self) -> dict[Key, int]:
-        return {key: place for place, op in enumerate(self.operations) for key in op.outputs}
-
-    @cached_property
-    def readers(self) -> dict[Key, list[int]]:
-        found: dict[Key, list[int]] = {}
-        for place, op in enumerate(self.operations):
-            for key in dict.fromkeys(op.inputs):
-                found.setdefault(key, []).append(place)
-        return found
-
-    @cached_property
-    def constants(self) -> dict[Key, np.ndarray]:
-        keys = {key for op in self.operations if op.kind for key in op.inputs if key not in self.makers}
-        return {key: value for key in keys if (value := self.constant(key)) is not None}
 
 
 @dataclass(frozen=True)
@@ -84,6 +46,7 @@ class Written:
     given          the tensor that is normalised; axis: where it has its channels
     groups         of channels; 0: each pixel by itself, over all of its channels
     centred        less the mean
+    gain           times this: below 1 where the variance is that of a sample, through one less
     inside         places of the operators that are no more than parts
     weight, bias   place of an operator and of its input that has it, if one has
     made           shape of the result
@@ -98,6 +61,7 @@ class Written:
     weight: Home | None
     bias: Home | None
     made: tuple[int, ...]
+    gain: float = 1.0
 
 
 def written_norms(network: Network, shape: Shapes) -> dict[int, Written]:
@@ -130,13 +94,18 @@ def norm_of(network: Network, root: int, shape: Shapes, pixels: bool) -> dict[in
 
 @dataclass(frozen=True)
 class _Statistics:
-    """What a root is of. viewed: what is normalised, or a view of it; over: the operator of its variance"""
+    """What a root is of.
+
+    viewed   what is normalised, or a view of it; over: the operator of its variance
+    epsilon  that is added to the variance; outside: to the root
+    """
 
     viewed: Key
     over: Operation
     epsilon: float
     centred: bool
     inside: frozenset[int]
+    outside: float = 0.0
 
 
 class _Region:
@@ -160,21 +129,17 @@ class _Region:
         return {}
 
     def statistics(self) -> _Statistics | None:
-        """What the root is of: a mean of squares, to which a number is added."""
-        inside = {self.root}
-        add = self._made(self.ops[self.root].inputs[0], inside, ADD)
-        if add is None:
-            return None
-        constants = {key: self.network.constants.get(key) for key in add.inputs}
-        numbers = {key: value for key, value in constants.items() if value is not None and value.size == 1}
-        variances = [key for key in add.inputs if key not in numbers]
-        alone = len(variances) == len(numbers) == 1
-        over = self._made(variances[0], inside, MEAN, VARIANCE) if alone else None
+        """What the root is of: a variance, or a mean of squares, to which a number may be added."""
+        root, inside = self.ops[self.root], {self.root}
+        if root.kind == DEVIATION:
+            return _Statistics(root.inputs[0], root, 0.0, True, frozenset(inside), self._outside())
+        key, epsilon = self._less_numbers(root.inputs[0], inside)
+        outside = 0.0 if epsilon else self._outside()
+        over = self._made(key, inside, MEAN, VARIANCE)
         if over is None:
             return None
-        epsilon = float(next(iter(numbers.values())).ravel()[0])
         if over.kind == VARIANCE:
-            return _Statistics(over.inputs[0], over, epsilon, True, frozenset(inside))
+            return _Statistics(over.inputs[0], over, epsilon, True, frozenset(inside), outside)
         square = self._made(over.inputs[0], inside, DISTANCE, SQUARE, MUL)
         if square is None:
             return None
@@ -184,12 +149,45 @@ class _Region:
                 return None
             less = self._made(of[0], inside, SUB)
             if less is None:
-                return _Statistics(of[0], over, epsilon, False, frozenset(inside))
+                return _Statistics(of[0], over, epsilon, False, frozenset(inside), outside)
             of = less.inputs
         mean = self._made(of[1], inside, MEAN)
         if mean is None or mean.inputs[0] != of[0]:
             return None
-        return _Statistics(of[0], over, epsilon, True, frozenset(inside))
+        return _Statistics(of[0], over, epsilon, True, frozenset(inside), outside)
+
+    def _less_numbers(self, key: Key, inside: set[int]) -> tuple[Key, float]:
+        """What stands in front of a factor and of a number that is added; and that number."""
+        added = 0.0
+        for _ in range(3):  # times as many as there are, through one less, and one added
+            seen = self._views(key)
+            found = self._number(self.network.makers.get(seen[-1]), (ADD, MUL, DIV))
+            if found is None:
+                break
+            place, key, number = found
+            inside.update(self.network.makers[k] for k in seen)
+            added += number if self.ops[place].kind == ADD else 0.0
+        return key, added
+
+    def _outside(self) -> float:
+        """The number that is added to the root."""
+        readers = self.network.readers.get(self.ops[self.root].outputs[0], [])
+        found = self._number(readers[0], (ADD,)) if len(readers) == 1 else None
+        return found[2] if found else 0.0
+
+    def _number(self, place: int | None, kinds: tuple[str, ...]) -> tuple[int, Key, float] | None:
+        """An operator of a number and something else: its place, the other input and the number."""
+        op = None if place is None else self.ops[place]
+        if place is None or op is None or op.kind not in kinds or op.ends or len(op.inputs) != 2:
+            return None
+        constants = {
+            i: value for i, k in enumerate(op.inputs) if (value := self.network.constants.get(k)) is not None
+        }
+        numbers = {i: float(value.ravel()[0]) for i, value in constants.items() if value.size == 1}
+        if len(numbers) != 1 or (op.kind == DIV and 1 not in numbers):
+            return None
+        ((which, number),) = numbers.items()
+        return place, op.inputs[1 - which], number
 
     def _made(self, key: Key, inside: set[int], *kinds: str) -> Operation | None:
         """The operator of one of these kinds that makes a tensor, or what it is a view of.
@@ -290,21 +288,16 @@ class _Region:
             statistics = self._run(found.over, {found.over.inputs[0]: np.zeros(viewed or shape)}).size
         except (ValueError, IndexError, TypeError, KeyError):
             return None
-        for axis, groups in ways(shape, statistics, found.centred, pixels):
-            wanted = [by_channel(normal(x, axis, groups, found.centred, found.epsilon), axis) for x in maps]
-            lines = [by_channel(y.reshape(shape), axis) for y in made]
-            weight, bias = line_of(wanted[0], lines[0])
-            near = (
-                np.abs(y - (weight * x + bias)).max() <= NEAR * max(1.0, np.abs(y).max())
-                for x, y in zip(wanted, lines, strict=True)
-            )
-            homes = None
-            if all(near):
-                ends = [place for place in parts if place not in found.inside]
-                homes = self._homes(Fitted(given, maps[0], wanted[0], axis, parts, ends, weight, bias))
-            if homes is not None and self._is_theirs(shape, axis, groups, statistics, homes):
+        added = (found.epsilon, found.outside)
+        axes = dict.fromkeys((1, len(shape) - 1) if self.network.first else (len(shape) - 1, 1))
+        found_ways = ways(shape, axes, statistics, found.centred, pixels)
+        for fit in fits(maps, made, found_ways, found.centred, added):
+            ends = [place for place in parts if place not in found.inside]
+            homes = self._homes(Fitted(given, maps[0], parts, ends, fit))
+            if homes is not None and self._is_theirs(shape, fit.axis, fit.groups, statistics, homes):
                 last = made[0].shape
-                return Written(given, axis, groups, found.centred, found.epsilon, inside, *homes, last)
+                about = (fit.axis, fit.groups, found.centred, fit.epsilon)
+                return Written(given, *about, inside, *homes, last, fit.gain)
         return None
 
     def _is_theirs(
@@ -315,10 +308,8 @@ class _Region:
         statistics: int,
         homes: tuple[Home | None, Home | None],
     ) -> bool:
-        """Whether nothing else knows a normalisation: rows of a series may be tokens, and pixels by
-        themselves are known but for a scale that is in the factor, one over the deviation."""
-        if groups == shape[axis] and len(shape) == 3:
-            return axis == len(shape) - 1 or homes != (None, None)
+        """Whether nothing else knows a normalisation: pixels by themselves are known but for a scale that is
+        in the factor, one over the deviation."""
         if groups or homes[0] is None:
             return bool(groups)
         place, which = homes[0]
@@ -357,7 +348,7 @@ class _Region:
     def _homes(self, fitted: Fitted) -> tuple[Home | None, Home | None] | None:
         """Where the file has weights and biases; None of 1 and of 0. Nothing where it does not have them."""
         homes: list[Home | None] = []
-        for kind, wanted, none in ((MUL, fitted.weight, 1.0), (ADD, fitted.bias, 0.0)):
+        for kind, wanted, none in ((MUL, fitted.fit.weight, 1.0), (ADD, fitted.fit.bias, 0.0)):
             home = next(self._places_of(fitted, kind, wanted), None)
             if home is None and np.abs(wanted - none).max() > NEAR:
                 return None
@@ -385,8 +376,9 @@ class _Region:
             made = self._computed(fitted.given, fitted.x, fitted.parts, (home, other))
         except (ValueError, IndexError, TypeError, KeyError):
             return False
-        weight = other.ravel() if kind == MUL else fitted.weight
-        bias = other.ravel() if kind == ADD else fitted.bias
-        line = weight * fitted.normal + bias
-        found = by_channel(made.reshape(fitted.x.shape), fitted.axis)
-        return bool(np.abs(found - line).max() <= NEAR * max(1.0, np.abs(line).max()))
+        fit = fitted.fit
+        weight = other.ravel() if kind == MUL else fit.weight
+        bias = other.ravel() if kind == ADD else fit.bias
+        line = weight * fit.normal + bias
+        found = by_channel(made.reshape(fitted.x.shape), fit.axis)
+        return bool(np.abs(found - line).max() <= (NEAR + fit.slack) * max(1.0, np.abs(line).max()))

@@ -66,7 +66,8 @@ def quantize_input(graph: Graph) -> tuple[Input, Tensor]:
         scale, at = graph.input.stored
         return graph.input, replace(old, dtype="s8", scale=float32(scale), zero=at, given=None)
     zero = np.rint(-offset[0] / gain[0]) - 128.0
-    if (gain == gain[0]).all() and (offset == offset[0]).all() and -128.0 <= zero <= 127.0:
+    alike = (gain == gain[0]).all() and (offset == offset[0]).all()
+    if alike and gain[0] > 0 and -128.0 <= zero <= 127.0:
         tensor = replace(old, dtype="s8", scale=float32(gain[0]), zero=int(zero), given=None)
         return Input(old.name, (1.0,) * len(gain), (-128.0,) * len(gain)), tensor
     ends = np.concatenate([offset, offset + 255.0 * gain])

@@ -59,7 +59,6 @@ def normalise(low: Lowering, call: Call) -> Act:
     single = not isinstance(constant, Param) or constant.value.size == 1
     vector = len(given.dims) == 2 and given.dims[0] == low.batch
     image = given if single or vector else low.image(call, given)
-    entry = low.is_input(image)
     if not isinstance(first, Act) and _name(call) in ("div", "true_divide"):
         raise call.error("a constant divided by the image is not supported; divide the image by a constant")
     channels = low.shape(image)[2]
@@ -75,11 +74,6 @@ def normalise(low: Lowering, call: Call) -> Act:
         shift, factor = at(0.0), at(1.0) - at(0.0)
     if not (np.isfinite(shift).all() and np.isfinite(factor).all()):
         raise call.error("multiplies by what is no number, as behind a division by 0; std must be above 0")
-    if entry and (factor <= 0).any():
-        raise call.error(
-            f"{call.op} makes what grows in the input fall: a normalisation divides by a std above 0, and "
-            "anything else comes behind the first layer"
-        )
     if not isinstance(constant, Param) and not shift.any() and (factor == 1.0).all():
         return given  # as sum() begins with 0
     source = ""

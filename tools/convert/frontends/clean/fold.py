@@ -92,30 +92,21 @@ def keep_used(graph: Graph, found: Found) -> Graph:
     return graph.replace(nodes=nodes, layers={k: v for k, v in graph.layers.items() if k in layers})
 
 
-def _where(norm: Node) -> str:
-    """A layer as the model names it, without what `Lowering.scaled` tells its norms apart by."""
-    return f"layer {norm.name.removeprefix(f'{NORM}:').rpartition(':')[0] or norm.name}"
-
-
 def fold_normalisation(graph: Graph, found: Found) -> Graph:
-    """Multiply what the model itself does to the image, before any layer, into the graph's input."""
+    """Multiply what the model itself does to the image, before any layer, into the graph's input.
+
+    What the image is read without as well, or what leaves nothing of a channel, is a layer.
+    """
     while True:
         image = graph.input.tensor
         readers = graph.readers(image)
-        node = next((n for n in readers if n.op == NORM and not coded_norms.stays(graph, n)), None)
-        if node is None:
+        node = readers[0] if len(readers) == 1 else None
+        if node is None or node.op != NORM or coded_norms.stays(graph, node):
             return graph
         norm = graph.layers[node.layer or ""]
-        if len(readers) > 1:
-            what = "normalises the image, which is read without that too; do it for all readers"
-            found.append(LayerError(_where(node), what, " "))
-            graph = without(graph, node)
-        elif (np.asarray(norm.weight) <= 0).any():
-            what = "multiplies the image by a factor that is not positive; leave it out"
-            found.append(LayerError(_where(node), what, " "))
-            graph = without(graph, node)
-        else:
-            graph = _normalised(graph, node, norm)
+        if not np.all(norm.weight):
+            return graph
+        graph = _normalised(graph, node, norm)
 
 
 def _normalised(graph: Graph, node: Node, norm: Layer) -> Graph:

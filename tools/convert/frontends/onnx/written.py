@@ -16,19 +16,9 @@ from microtrain.convert.ops.aten.normalise import normalised
 from microtrain.convert.ops.aten.squares import by_root_mean
 from microtrain.convert.ops.tokens import numbers, viewed
 
-from ..written_norms import (
-    ADD,
-    MEAN,
-    MUL,
-    SQUARE,
-    SUB,
-    VIEW,
-    Network,
-    Operation,
-    Written,
-    norm_of,
-    roots,
-)
+from ..aten.groups import by_groups
+from ..operations import ADD, MEAN, MUL, SQUARE, SUB, VIEW, Network, Operation
+from ..written_norms import Written, norm_of, roots
 from .constants import folded
 from .file import OnnxGraph, Step
 from .parts import Pieces
@@ -128,9 +118,7 @@ def of_channels(walk: Walker, step: Step) -> Value:
 def _normalised(walk: Walker, step: Step, x: Act, norm: Written, params: Mapping[str, Param]) -> Act:
     """The normalisation of an image in PyTorch's order."""
     if norm.groups:
-        about = {"num_groups": norm.groups, "eps": norm.epsilon}
-        made: Act = walk.call(step, "group_norm", input=x, **params, **about)
-        return made
+        return by_groups(walk.low, Call("group_norm", step.name, True, params), x, norm)
     call = Call("layer_norm", step.name, True, {"input": x, **params, "eps": norm.epsilon})
     if norm.centred:
         return normalised(walk.low, call, 1, apart=True)

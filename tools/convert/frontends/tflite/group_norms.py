@@ -11,20 +11,9 @@ import numpy as np
 from microtrain.convert.aten_call import Call
 from microtrain.convert.ops.tokens import places, view_of
 
-from ..aten.rules import lower
-from ..written_norms import (
-    ADD,
-    DISTANCE,
-    MEAN,
-    MUL,
-    SQUARE,
-    SUB,
-    VIEW,
-    Network,
-    Operation,
-    Written,
-    written_norms,
-)
+from ..aten.groups import by_groups
+from ..operations import ADD, DISTANCE, MEAN, MUL, SQUARE, SUB, VIEW, Network, Operation
+from ..written_norms import Written, written_norms
 from .file import Flatbuffer, Operator
 from .norms import constants
 from .sizes import OF_SIZES
@@ -78,7 +67,6 @@ def normalised(walk: Walker, op: Operator, name: str, norm: Written) -> Any:
     reads, shape = Operator(op.kind, (norm.given,), op.outputs), walk.file.tensors[norm.given].shape
     x, at = places_as(walk, reads, name, walk.value(norm.given), shape)
     given = view_of(walk.low, x.tensor, np.moveaxis(at, norm.axis, 1), x.factor)
-    args = {"input": given, "num_groups": norm.groups, **params, "eps": norm.epsilon}
-    made = lower(walk.low, Call("group_norm", name, True, args))
+    made = by_groups(walk.low, Call("group_norm", name, True, params), given, norm)
     order = np.moveaxis(places(walk.low, made), 1, norm.axis)
     return held(walk.low, made.tensor, order.reshape(norm.made), made.factor)

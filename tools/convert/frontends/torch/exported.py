@@ -23,8 +23,9 @@ from microtrain.convert.nearest import ONE_INPUT
 from microtrain.convert.raw import Raw
 
 from ..aten.rules import lower
+from ..operations import Operation
 from ..returned import returned
-from ..written_norms import Operation, Written
+from ..written_norms import Written
 from .scalars import applies, evaluate
 from .written import Node, group_norms, normalised
 

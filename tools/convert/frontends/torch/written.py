@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,20 +15,9 @@ from microtrain.convert.lowering import Lowering
 from microtrain.convert.ops import add
 from microtrain.convert.ops.tokens import VIEWS, numbers, viewed
 
-from ..aten.rules import lower
-from ..written_norms import (
-    ADD,
-    MEAN,
-    MUL,
-    SQUARE,
-    SUB,
-    VARIANCE,
-    VIEW,
-    Network,
-    Operation,
-    Written,
-    written_norms,
-)
+from ..aten.groups import by_groups
+from ..operations import ADD, DEVIATION, MEAN, MUL, SQUARE, SUB, VARIANCE, VIEW, Network, Operation
+from ..written_norms import Written, written_norms
 
 Arrays = Sequence[np.ndarray]
 Shape = tuple[int, ...]
@@ -82,9 +71,12 @@ def _is_plain(node: Node) -> bool:
     return node.number("alpha", 1) == 1 and "as_none" in node.said.get("rounding_mode", ("as_none",))
 
 
-def _is_whole_variance(node: Node) -> bool:
-    """Whether a variance divides by as many numbers as there are."""
-    return node.number("correction", 1) == 0 or node.number("unbiased", True) is False
+def _spread(root: bool, node: Node, v: Arrays) -> np.ndarray:
+    """A variance, or its root; correction: how many fewer than there are numbers it divides by"""
+    less = 1.0 if node.number("unbiased", True) else 0.0
+    less = node.number("correction", less)
+    run = np.std if root else np.var
+    return _reduced(partial(run, ddof=1 if less is None else less), node, v)
 
 
 def _seen(node: Node, v: Arrays) -> np.ndarray:
@@ -106,6 +98,7 @@ ONE: Mapping[str, tuple[str, Callable[[np.ndarray], Any]]] = {
 }
 POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt"}
 SAME = ("view_as", "reshape_as", "contiguous", "clone", "to", "_to_copy", "type_as", "alias", "detach")
+SPREADS = {"var": VARIANCE, "std": DEVIATION}
 IN_PLACE = "_"  # ends an op's name
 
 
@@ -122,8 +115,9 @@ def _operation(node: Node) -> Operation:
         return Operation(kind, first, node.outputs, lambda v: np.asarray(of_one(v[0])))
     if op == "mean":
         return Operation(MEAN, first, node.outputs, partial(_reduced, np.mean, node))
-    if op == "var" and _is_whole_variance(node):
-        return Operation(VARIANCE, first, node.outputs, partial(_reduced, np.var, node))
+    if op in SPREADS:
+        kind = SPREADS[op]
+        return Operation(kind, first, node.outputs, partial(_spread, kind == DEVIATION, node))
     if op in (*VIEWS, *SAME):
         return Operation(VIEW, first, node.outputs, partial(_seen, node))
     return Operation("", node.inputs, node.outputs, lambda v: v[0])
@@ -154,14 +148,13 @@ def group_norms(
     def constant(key: Any) -> np.ndarray | None:
         return np.array(key.value) if isinstance(key, Number) else held.get(key)
 
-    return written_norms(Network(operations, constant, frozenset(results)), shape), operations
+    return written_norms(Network(operations, constant, frozenset(results), first=True), shape), operations
 
 
 def normalised(low: Lowering, call: Call, x: Act, norm: Written, params: Mapping[str, Param]) -> Act:
     """The normalisation of a map, in the shape in which forward() has its result."""
     given = x if norm.axis == 1 else viewed(low, x, np.moveaxis(numbers(low, x), norm.axis, 1))
-    args = {"input": given, "num_groups": norm.groups, **params, "eps": norm.epsilon}
-    made: Act = lower(low, Call("group_norm", call.module, call.builtin, args))
+    made = by_groups(low, replace(call, args=params), given, norm)
     if norm.axis == 1 and made.dims == norm.made:
         return made
     order = np.moveaxis(numbers(low, made), 1, norm.axis)

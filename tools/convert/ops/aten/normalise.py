@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from microtrain.convert.aten_call import Act, Call, Param
+from microtrain.convert.ir import Layer, Source, Window
 from microtrain.convert.lowering import Lowering
 
 from .. import position, scale_values
@@ -70,6 +71,7 @@ def normalised(low: Lowering, call: Call, groups: int, apart: bool = False) -> A
         raise call.error(f"{c} channels do not fall into {groups} groups of one size")
     factors = (float(call.get("eps", 1e-5)), float(groups), float(apart))
     made = low.emit(call, GROUP_NORM, (x,), (h, w, c), factors=factors)
+    made = _times(low, call, made, float(call.get("gain", 1.0)))
     scale, shift = call.args.get("weight"), call.args.get("bias")
     if any(isinstance(p, Param) and p.value.shape == x.dims[1:] and p.value.size > c for p in (scale, shift)):
         return _of_places(low, call, replace(made, dims=x.dims), scale, shift)
@@ -83,6 +85,18 @@ def normalised(low: Lowering, call: Call, groups: int, apart: bool = False) -> A
         }
         made = conv2d(low, replace(call, args=args))
     return replace(made, dims=x.dims)
+
+
+def _times(low: Lowering, call: Call, made: Act, gain: float) -> Act:
+    """All of it times a number: a layer that stays as it is, beside one that learns behind it."""
+    if gain == 1.0:
+        return made
+    shape, name = low.shape(made), f"{call.node_name('gain')}{len(low.nodes)}".strip("/").replace("/", ".")
+    c = shape[2]
+    weight = np.full((c, 1, 1) if c > 1 else (1, 1, 1, 1), gain, np.float32)
+    low.layers[name] = Layer(weight, np.zeros(c, np.float32), Source(""))
+    op = "dwconv2d" if c > 1 else "conv2d"
+    return low.emit(call, op, (made,), shape, layer=name, window=Window(1, 1))
 
 
 def _of_places(low: Lowering, call: Call, made: Act, scale: Any, shift: Any) -> Act:
