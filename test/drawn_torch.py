@@ -265,6 +265,7 @@ def _cut(net: Net, values: list[Tensor]) -> Step:
         lambda v: v[-1].index_select(axis, places),
         lambda v: v[-1].flip(axis),
         lambda v: v[-1].roll(first, axis),
+        lambda v: v[-1].diff(dim=axis),
         lambda v: torch.cat([v[-1], v[-1].narrow(axis, 0, 1)], axis),
         lambda v: torch.stack(v[-1].unbind(axis), axis),
     )

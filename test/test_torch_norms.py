@@ -126,7 +126,7 @@ def test_windows_are_normalised_by_one_op(form: Callable[[Tensor], Tensor], tmp_
     net, path = Series(form).eval(), tmp_path / "series.pt2"
     torch.export.save(torch.export.export(net, (torch.zeros(1, 3, 40),)), path)
     graph = load_model(path).graph
-    assert [node.op for node in graph.nodes][0] == GROUP_NORM and len(graph.nodes) <= 5
+    assert graph.nodes[0].op == GROUP_NORM and len(graph.nodes) <= 5
     windows = np.random.default_rng(1).integers(0, 256, (6, 40, 1, 3)).astype(np.uint8)
     with torch.no_grad():
         wanted = net(torch.tensor(windows[:, :, 0]).transpose(1, 2).float() / 255).numpy()

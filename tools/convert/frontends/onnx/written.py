@@ -63,7 +63,8 @@ class Pending:
     def __init__(self, file: OnnxGraph) -> None:
         self.file, self.pieces = file, Pieces(file)
         operations = [_operation(self.pieces, step) for step in file.steps]
-        self.network = Network(operations, partial(_constant, self.pieces), frozenset(file.outputs))
+        results = frozenset(file.outputs)
+        self.network = Network(operations, partial(_constant, self.pieces), results, first=True)
         self.roots: dict[int, list[int]] = {}  # by their first steps
         for root, first in roots(self.network).items():
             self.roots.setdefault(first, []).append(root)

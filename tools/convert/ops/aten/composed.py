@@ -299,6 +299,20 @@ def _each_several_times(made: Calls, call: Call) -> Act:
     return _placed(made, call, {axis: [i for i in range(call.x.dims[axis]) for _ in range(times)]})
 
 
+def _between(low: Lowering, call: Call) -> bool:
+    """Whether differences are taken of a map's own numbers alone."""
+    return _of_a_map(low, call) and call.args.get("prepend") is None and call.args.get("append") is None
+
+
+def _differences(made: Calls, call: Call) -> Any:
+    """Of each number and the one before it along an axis, n times over."""
+    x, dim = call.x, int(call.get("dim", -1))
+    for _ in range(int(call.get("n", 1))):
+        later, before = ({"start": 1, "end": None}, {"start": 0, "end": -1})
+        x = made("sub", *(made("slice", x, dim=dim, **part) for part in (later, before)))
+    return x
+
+
 def _several(value: Any) -> list[int]:
     return [int(v) for v in value] if isinstance(value, Sequence) else [int(value)]
 
@@ -342,6 +356,7 @@ RULES = (
     *(Rule(joins.NAMES, *each) for each in joins.RULES),
     Rule(("flip",), _of_a_map, _flipped),
     Rule(("roll",), _of_a_map, _rolled),
+    Rule(("diff",), _between, _differences),
     Rule(("repeat", "tile"), _is_several_times, _several_times),
     Rule(("repeat_interleave",), _of_a_map, _each_several_times),
     Rule(("index",), _of_a_map, _indexed),
@@ -359,6 +374,7 @@ ARGUMENTS = {  # by position, for files that name none
     **dict.fromkeys(("flip", "tile"), "self dims"),
     "repeat_interleave": "self repeats dim",
     "roll": "self shifts dims",
+    "diff": "self n dim prepend append",
     "index": "self indices",
     "index_select": "self dim index",
 }
