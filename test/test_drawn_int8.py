@@ -88,52 +88,60 @@ def test_drawn_files(name: str, tmp_path: Path) -> None:
     assert counts["equal"] >= EQUAL.get(name, USUAL) * found, counts
 
 
+def apart(
+    w: Writer, ends: tuple[int, int], sizes: tuple[int, int], side: tuple[float, int], folder: Path
+) -> np.ndarray:
+    """By how many units logits of what a file makes are off.
+
+    ends  the input and what is made; sizes: their numbers; side: scale and zero point of what is made
+    """
+    rng, (scale, zero), (x, made), size = np.random.default_rng(5), side, ends, sizes[1]
+    flat = w.tensor("flat", (1, size), scale=(scale,), zero=(zero,))
+    w.op("RESHAPE", (made, w.tensor("size", (2,), "int32", np.array([1, size]))), (flat,), "ReshapeOptions")
+    weights = w.tensor("weights", (3, size), "int8", rng.integers(-127, 128, (3, size)), (0.005,), (0,))
+    biases = w.tensor("biases", (3,), "int32", np.zeros(3), (0.005 * scale,), (0,))
+    out = w.tensor("out", (1, 3), scale=(3 * scale,), zero=(3,))
+    w.op("FULLY_CONNECTED", (flat, weights, biases), (out,), "FullyConnectedOptions")
+    path = folder / "net.tflite"
+    path.write_bytes(w.file((x,), (out,)))
+    samples = rng.integers(-128, 128, (20, sizes[0])).astype(np.int8)
+    expected, said = interpreted(path, samples, reference=True)
+    assert len(np.unique(expected)) > 20
+    return np.asarray(np.abs(logits(int8_graph(path), samples, said) - expected))
+
+
+def convolved(w: Writer, x: int, channels: int, made: tuple[int, ...], side: tuple[float, int]) -> int:
+    """3x3, of inputs of one pixel's step of 0.02."""
+    rng, n = np.random.default_rng(6), made[-1]
+    kernel = w.tensor(
+        "kernel", (n, 3, 3, channels), "int8", rng.integers(-127, 128, 9 * n * channels), (0.005,), (0,)
+    )
+    shift = w.tensor("shift", (n,), "int32", np.zeros(n), (0.0001,), (0,))
+    conv = w.tensor("conv", made, scale=(side[0],), zero=(side[1],))
+    w.op("CONV_2D", (x, kernel, shift), (conv,), "Conv2DOptions", Padding=1, StrideW=1, StrideH=1)
+    return conv
+
+
 def test_a_view_times_a_number_has_a_scale_of_its_own(tmp_path: Path) -> None:
     """The product's was given to what it is a view of, which was cut off there."""
-    w, rng, one = Writer(), np.random.default_rng(0), (1 / 255,)
+    w, one = Writer(), (1 / 255,)
     x = w.tensor("input", (1, 4, 3, 5), scale=one, zero=(-128,))
     turned = w.tensor("turned", (1, 4, 5, 3), scale=one, zero=(-128,))
     w.op("TRANSPOSE", (x, w.tensor("axes", (4,), "int32", np.array([0, 1, 3, 2]))), (turned,))
     half = w.tensor("half", (1,), "int8", np.array([127]), (0.5 / 255,), (-128,))
     less = w.tensor("less", (1, 4, 5, 3), scale=(0.5 / 255,), zero=(-128,))
     w.op("MUL", (turned, half), (less,), "MulOptions")
-    flat = w.tensor("flat", (1, 60), scale=(0.5 / 255,), zero=(-128,))
-    w.op("RESHAPE", (less, w.tensor("shape", (2,), "int32", np.array([1, 60]))), (flat,), "ReshapeOptions")
-    weights = w.tensor("weights", (3, 60), "int8", rng.integers(-127, 128, (3, 60)), (0.005,), (0,))
-    biases = w.tensor("biases", (3,), "int32", np.zeros(3), (0.0025 / 255,), (0,))
-    out = w.tensor("out", (1, 3), scale=(0.03,), zero=(3,))
-    w.op("FULLY_CONNECTED", (flat, weights, biases), (out,), "FullyConnectedOptions")
-    path = tmp_path / "net.tflite"
-    path.write_bytes(w.file((x,), (out,)))
-    samples = rng.integers(-128, 128, (12, 60)).astype(np.int8)
-    expected, said = interpreted(path, samples, reference=True)
-    assert np.ptp(expected) > 20
-    np.testing.assert_array_equal(logits(int8_graph(path), samples, said), expected)
+    assert apart(w, (x, less), (60, 60), (0.5 / 255, -128), tmp_path).max() == 0
 
 
 def test_an_input_that_is_turned_keeps_its_scale(tmp_path: Path) -> None:
     """YAMNet's spectrogram, rows and columns exchanged first of all: it asked for calibration samples."""
-    w, rng, entry = Writer(), np.random.default_rng(0), (0.05,)
-    x = w.tensor("input", (1, 4, 6, 1), scale=entry, zero=(40,))
-    turned = w.tensor("turned", (1, 6, 4, 1), scale=entry, zero=(40,))
+    w = Writer()
+    x = w.tensor("input", (1, 4, 6, 1), scale=(0.02,), zero=(40,))
+    turned = w.tensor("turned", (1, 6, 4, 1), scale=(0.02,), zero=(40,))
     w.op("TRANSPOSE", (x, w.tensor("axes", (4,), "int32", np.array([0, 2, 1, 3]))), (turned,))
-    kernel = w.tensor("kernel", (3, 3, 3, 1), "int8", rng.integers(-127, 128, 27), (0.005,), (0,))
-    shift = w.tensor("shift", (3,), "int32", np.zeros(3), (0.00025,), (0,))
-    conv = w.tensor("conv", (1, 4, 2, 3), scale=(0.05,), zero=(-100,))
-    w.op("CONV_2D", (turned, kernel, shift), (conv,), "Conv2DOptions", Padding=1, StrideW=1, StrideH=1)
-    flat = w.tensor("flat", (1, 24), scale=(0.05,), zero=(-100,))
-    w.op("RESHAPE", (conv, w.tensor("shape", (2,), "int32", np.array([1, 24]))), (flat,), "ReshapeOptions")
-    weights = w.tensor("weights", (3, 24), "int8", rng.integers(-127, 128, (3, 24)), (0.005,), (0,))
-    biases = w.tensor("biases", (3,), "int32", np.zeros(3), (0.00025,), (0,))
-    out = w.tensor("out", (1, 3), scale=(0.03,), zero=(3,))
-    w.op("FULLY_CONNECTED", (flat, weights, biases), (out,), "FullyConnectedOptions")
-    path = tmp_path / "net.tflite"
-    path.write_bytes(w.file((x,), (out,)))
-    samples = rng.integers(-128, 128, (12, 24)).astype(np.int8)
-    expected, said = interpreted(path, samples, reference=True)
-    assert np.ptp(expected) > 20
-    off = np.abs(logits(int8_graph(path), samples, said) - expected)
-    assert off.max() <= 1 and off.mean() < 0.05, "but for ties of a head in floats"
+    conv = convolved(w, turned, 1, (1, 4, 2, 3), (0.05, -100))
+    assert apart(w, (x, conv), (24, 24), (0.05, -100), tmp_path).max() == 0
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -141,23 +149,21 @@ def test_a_map_added_to_itself_is_rounded_as_a_sum(seed: int, tmp_path: Path) ->
     """It was a factor of the layer before, whose own scale was lost: up to 79 units of the logits."""
     w, rng = Writer(), np.random.default_rng(seed)
     before, zero = float(rng.uniform(0.02, 0.04)), int(rng.integers(-128, 60))
-    after = before * float(rng.uniform(0.8, 2.4))
+    after = (before * float(rng.uniform(0.8, 2.4)), -20)
     x = w.tensor("input", (1, 6, 6, 2), scale=(0.02,), zero=(-10,))
-    kernel = w.tensor("kernel", (3, 3, 3, 2), "int8", rng.integers(-127, 128, 54), (0.005,), (0,))
-    shift = w.tensor("shift", (3,), "int32", np.zeros(3), (0.0001,), (0,))
-    conv = w.tensor("conv", (1, 4, 4, 3), scale=(before,), zero=(zero,))
-    w.op("CONV_2D", (x, kernel, shift), (conv,), "Conv2DOptions", Padding=1, StrideW=1, StrideH=1)
-    twice = w.tensor("twice", (1, 4, 4, 3), scale=(after,), zero=(-20,))
+    conv = convolved(w, x, 2, (1, 4, 4, 3), (before, zero))
+    twice = w.tensor("twice", (1, 4, 4, 3), scale=after[:1], zero=after[1:])
     w.op("ADD", (conv, conv), (twice,), "AddOptions", FusedActivationFunction=seed % 2)
-    flat = w.tensor("flat", (1, 48), scale=(after,), zero=(-20,))
-    w.op("RESHAPE", (twice, w.tensor("shape", (2,), "int32", np.array([1, 48]))), (flat,), "ReshapeOptions")
-    weights = w.tensor("weights", (3, 48), "int8", rng.integers(-127, 128, (3, 48)), (0.005,), (0,))
-    biases = w.tensor("biases", (3,), "int32", np.zeros(3), (0.005 * after,), (0,))
-    out = w.tensor("out", (1, 3), scale=(0.2,), zero=(3,))
-    w.op("FULLY_CONNECTED", (flat, weights, biases), (out,), "FullyConnectedOptions")
-    path = tmp_path / "net.tflite"
-    path.write_bytes(w.file((x,), (out,)))
-    samples = rng.integers(-128, 128, (20, 72)).astype(np.int8)
-    expected, said = interpreted(path, samples, reference=True)
-    off = np.abs(logits(int8_graph(path), samples, said) - expected)
-    assert np.ptp(expected) > 20 and off.max() <= 1 and off.mean() < 0.05
+    assert apart(w, (x, twice), (72, 48), after, tmp_path).max() == 0
+
+
+@pytest.mark.parametrize("kind", ["MINIMUM", "MAXIMUM"])
+def test_the_smaller_of_a_map_and_constants_is_exact(kind: str, tmp_path: Path) -> None:
+    """It asked for calibration samples; how much one is above the other is a whole number from 0 to 255."""
+    w, side = Writer(), (0.05, -30)
+    x = w.tensor("input", (1, 6, 6, 2), scale=(0.02,), zero=(-10,))
+    conv = convolved(w, x, 2, (1, 4, 4, 3), side)
+    bounds = w.tensor("bounds", (3,), "int8", np.array([-128, 20, 127]), side[:1], side[1:])
+    made = w.tensor("made", (1, 4, 4, 3), scale=side[:1], zero=side[1:])
+    w.op(kind, (conv, bounds), (made,), "MaximumMinimumOptions")
+    assert apart(w, (x, made), (72, 48), side, tmp_path).max() == 0

@@ -12,7 +12,8 @@ from test_onnx import constants, reference, saved
 from microtrain.convert.execute.batched import run_int8
 from microtrain.convert.frontends.clean.known_scales import with_known_scales
 from microtrain.convert.frontends.module import load_model
-from microtrain.convert.ir import Graph, Input, Node, Tensor
+from microtrain.convert.ir import Graph, Input, Layer, Node, Source, Tensor, Window
+from microtrain.convert.normalisation import as_stored
 from microtrain.convert.ops.functions import ACTIVATIONS, POWER, SIGMOID
 from microtrain.convert.quantize.int8 import quantize
 
@@ -109,3 +110,25 @@ def test_of_a_reciprocal_the_values_say_nothing() -> None:
             "g", Input("x", (1.0,), (0.0,)), "y", tensors | {"x": Tensor("x", (1, 1, 1))}, nodes, {}
         )
         assert (with_known_scales(graph).tensors["y"].given is not None) == known
+
+
+def test_what_has_the_other_sign_has_the_mirrored_zero() -> None:
+    """So that each of the 256 values has one."""
+    weight, none = -np.ones((4, 1, 1), np.float32), np.zeros(4, np.float32)
+    x, y = Tensor("x", (1, 1, 4), given=(0.01, -3)), Tensor("y", (1, 1, 4))
+    nodes = (Node("dwconv2d", "f", ("x",), ("y",), layer="f", window=Window(1, 1)),)
+    graph = Graph(
+        "g",
+        Input("x", (1.0,) * 4, (0.0,) * 4),
+        "y",
+        {"x": x, "y": y},
+        nodes,
+        {"f": Layer(weight, none, Source(""))},
+    )
+    assert with_known_scales(graph).tensors["y"].given == (0.01, 2)
+    stored = np.arange(256, dtype=np.uint8).reshape(64, 1, 1, 4)
+    made = run_int8(
+        quantize(with_known_scales(graph).replace(input=as_stored(0.01, -3, 4).behind(graph.input)), {}),
+        stored,
+    )
+    np.testing.assert_array_equal(made.ravel(), 127 - stored.ravel().astype(int))

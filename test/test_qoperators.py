@@ -46,7 +46,7 @@ def averaged(x: Array, size: int) -> Array:
 def gemm(*x: Array, transB: int = 0, alpha: float = 1.0) -> Array:
     a, sa, za, b, sb, zb, bias, sy, zy = x
     products = (a.astype(int) - za) @ (b.astype(int).T - zb)
-    return coded((products + bias) * sa * sb, sy, zy)
+    return coded(alpha * (products + bias) * sa * sb, sy, zy)
 
 
 OPERATORS = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from torch import Tensor, nn
 
 from microtrain.convert.execute.batched import run_float
 from microtrain.convert.frontends.module import load_model
+from microtrain.convert.frontends.norm_fits import MAPS, fits
+from microtrain.convert.frontends.torch.written import Node, group_norms
 from microtrain.device.merging import merge
 
 SIDE, CHANNELS, GROUPS, CLASSES = 8, 6, 3, 3
@@ -133,7 +136,8 @@ def test_windows_are_normalised_by_one_op(form: Callable[[Tensor], Tensor], tmp_
     np.testing.assert_allclose(run_float(graph, windows).reshape(6, CLASSES), wanted, atol=1e-4)
 
 
-def test_tokens_are_normalised_over_their_features(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tokens", [12, 8])
+def test_tokens_are_normalised_over_their_features(tokens: int, tmp_path: Path) -> None:
     """As a layer norm without weights; not as a map whose channels they are."""
     torch.manual_seed(0)
 
@@ -148,10 +152,10 @@ def test_tokens_are_normalised_over_their_features(tmp_path: Path) -> None:
             return torch.as_tensor(self.last(torch.relu(x).mean(1)))
 
     net, path = Tokens().eval(), tmp_path / "tokens.pt2"
-    torch.export.save(torch.export.export(net, (torch.zeros(1, 12, 6),)), path)
+    torch.export.save(torch.export.export(net, (torch.zeros(1, tokens, 6),)), path)
     graph = load_model(path).graph
-    assert [node.op for node in graph.nodes].count(GROUP_NORM) == 1
-    samples = np.random.default_rng(1).integers(0, 256, (6, 12, 1, 6)).astype(np.uint8)
+    assert [node.op for node in graph.nodes][:2] == ["conv2d", GROUP_NORM] and len(graph.nodes) == 5
+    samples = np.random.default_rng(1).integers(0, 256, (6, tokens, 1, 6)).astype(np.uint8)
     with torch.no_grad():
         wanted = net(torch.tensor(samples[:, :, 0]).float() / 255).numpy()
     np.testing.assert_allclose(run_float(graph, samples).reshape(6, CLASSES), wanted, atol=2e-5)
@@ -219,13 +223,24 @@ def of_another(net: Own, x: Tensor) -> Tensor:
     return (2 * x - mean) / torch.sqrt(var + 1e-5) * net.scale + net.shift
 
 
+def less_half(net: Own, x: Tensor) -> Tensor:
+    mean, var = x.mean((2, 3), keepdim=True), x.var((2, 3), keepdim=True, unbiased=False)
+    return torch.sub(x, mean, alpha=0.5) / torch.sqrt(var + 1e-5) * net.scale + net.shift
+
+
+def far_from_none(net: Own, x: Tensor) -> Tensor:
+    """What is added to the deviation is no trifle."""
+    mean, std = x.mean((2, 3), keepdim=True), x.std((2, 3), keepdim=True)
+    return (x - mean) / (std + 0.05) * net.scale + net.shift
+
+
 def read_twice(net: Own, x: Tensor) -> Tensor:
     """The mean is a part of something else too."""
     mean, var = x.mean((2, 3), keepdim=True), x.var((2, 3), keepdim=True, unbiased=False)
     return (x - mean) / torch.sqrt(var + 1e-5) * net.scale + net.shift + mean
 
 
-@pytest.mark.parametrize("form", [of_another, read_twice])
+@pytest.mark.parametrize("form", [of_another, less_half, far_from_none, read_twice])
 def test_what_only_looks_like_one_has_its_own_values(form: Form, tmp_path: Path) -> None:
     torch.manual_seed(0)
     net = Own(form).eval()
@@ -234,3 +249,41 @@ def test_what_only_looks_like_one_has_its_own_values(form: Form, tmp_path: Path)
     np.testing.assert_allclose(
         run_float(graph, images()).reshape(6, CLASSES), answers(net, images()), atol=1e-4
     )
+
+
+def test_the_nearer_of_two_gains_is_taken() -> None:
+    """Of many numbers both are near."""
+    rng = np.random.default_rng(0)
+    maps = [rng.normal(mean, spread, (1, 2, 100, 100)) for spread, mean in MAPS]
+    for less in (0, 1):
+        made = []
+        for x in maps:
+            about: dict[str, Any] = {"axis": (2, 3), "keepdims": True}
+            made.append((x - x.mean(**about)) / np.sqrt(x.var(ddof=less, **about) + 1e-5))
+        fit = next(fits(maps, made, [(1, 2)], True, (1e-5, 0.0)))
+        assert fit.gain == (1 - less / 10000) ** 0.5
+
+
+def test_what_is_changed_in_place_and_read_again_is_no_part_of_one() -> None:
+    """The other name has other numbers behind it."""
+    tensors = {"x": (1, 4, 6, 6), "less": (1, 4, 6, 6), "y": (1, 4, 6, 6), "z": (1, 4, 6, 6)}
+    tensors |= dict.fromkeys(("mean", "var", "more", "root"), (1, 4, 1, 1))
+
+    def node(op: str, out: str, *inputs: str, **said: dict[str, Any]) -> Node:
+        names = dict(zip(("self", "other"), inputs, strict=False))
+        return Node(
+            op, {**{k: {"as_tensor": {"name": n}} for k, n in names.items()}, **said}, (out,), tensors[out]
+        )
+
+    over: dict[str, Any] = {"dim": {"as_ints": [2, 3]}, "keepdim": {"as_bool": True}}
+    nodes = [
+        node("mean", "mean", "x", **over),
+        node("sub", "less", "x", "mean"),
+        node("var", "var", "x", **over, correction={"as_int": 0}),
+        node("add", "more", "var", other={"as_float": 1e-5}),
+        node("rsqrt", "root", "more"),
+    ]
+    for op, again in (("mul", False), ("mul_", False), ("mul_", True)):
+        ends = [node(op, "y", "less", "root"), *([node("neg", "z", "less")] if again else [])]
+        found, _ = group_norms([*nodes, *ends], {}, tensors.get, {"z" if again else "y"})
+        assert bool(found) == (not again)

@@ -90,7 +90,7 @@ def qoperators(path: Path, opset: int = 19, unsigned: bool = True) -> Path:
     f.node("Flatten", ("p_q",), "p_f")
     f.node("QLinearMatMul", (*of("p", "p_f"), *weight("u", (8, 6), 6), "h_s", "h_z"), "h_q")
     last = (*of("h"), *weight("k", (CLASSES, 6), CLASSES), bias("e", CLASSES), "y_s", "y_z")
-    f.node("QGemm", last, "y_q", transB=1, alpha=1.0)
+    f.node("QGemm", last, "y_q", transB=1, alpha=0.5)
     f.node("DequantizeLinear", of("y"), "y")
     return f.saved(path, SHAPE)
 

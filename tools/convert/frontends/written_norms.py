@@ -184,7 +184,7 @@ class _Region:
             i: value for i, k in enumerate(op.inputs) if (value := self.network.constants.get(k)) is not None
         }
         numbers = {i: float(value.ravel()[0]) for i, value in constants.items() if value.size == 1}
-        if len(numbers) != 1 or (op.kind == DIV and 1 not in numbers):
+        if len(numbers) != 1:
             return None
         ((which, number),) = numbers.items()
         return place, op.inputs[1 - which], number

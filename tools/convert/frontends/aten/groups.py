@@ -17,7 +17,8 @@ def by_groups(low: Lowering, call: Call, x: Act, norm: Written) -> Act:
     Tokens, each over its features, have a group for each as well.
     call  what names it; its arguments are the weight and bias, if there are any
     """
-    tokens = norm.groups == x.dims[1] and len(x.dims) == 3 and low.shape(x)[2] == x.dims[2] != x.dims[1]
+    each = len(x.dims) == 3 and norm.groups == x.dims[1]
+    tokens = each and x.order is not None and low.shape(x)[2] == x.dims[2]
     about = {"normalized_shape": [x.dims[2]]} if tokens else {"num_groups": norm.groups}
     args = {"input": x, **about, **call.args, "eps": norm.epsilon, "gain": norm.gain}
     made: Act = lower(low, replace(call, op="layer_norm" if tokens else "group_norm", args=args))

@@ -73,10 +73,8 @@ def _is_plain(node: Node) -> bool:
 
 def _spread(root: bool, node: Node, v: Arrays) -> np.ndarray:
     """A variance, or its root; correction: how many fewer than there are numbers it divides by"""
-    less = 1.0 if node.number("unbiased", True) else 0.0
-    less = node.number("correction", less)
-    run = np.std if root else np.var
-    return _reduced(partial(run, ddof=1 if less is None else less), node, v)
+    less = node.number("correction", 1 if node.number("unbiased", True) else 0)
+    return _reduced(partial(np.std if root else np.var, ddof=less), node, v)
 
 
 def _seen(node: Node, v: Arrays) -> np.ndarray:
