@@ -265,8 +265,14 @@ def test_the_nearer_of_two_gains_is_taken() -> None:
 
 
 def test_what_is_changed_in_place_and_read_again_is_no_part_of_one() -> None:
-    """The other name has other numbers behind it."""
-    tensors = {"x": (1, 4, 6, 6), "less": (1, 4, 6, 6), "y": (1, 4, 6, 6), "z": (1, 4, 6, 6)}
+    """The name has other numbers behind it."""
+    tensors: dict[str, tuple[int, ...]] = {
+        "x": (1, 4, 6, 6),
+        "less": (1, 4, 6, 6),
+        "y": (1, 4, 6, 6),
+        "z": (1, 4, 6, 6),
+    }
+    tensors["seen"] = (1, 4, 36)
     tensors |= dict.fromkeys(("mean", "var", "more", "root"), (1, 4, 1, 1))
 
     def node(op: str, out: str, *inputs: str, **said: dict[str, Any]) -> Node:
@@ -283,7 +289,17 @@ def test_what_is_changed_in_place_and_read_again_is_no_part_of_one() -> None:
         node("add", "more", "var", other={"as_float": 1e-5}),
         node("rsqrt", "root", "more"),
     ]
-    for op, again in (("mul", False), ("mul_", False), ("mul_", True)):
-        ends = [node(op, "y", "less", "root"), *([node("neg", "z", "less")] if again else [])]
-        found, _ = group_norms([*nodes, *ends], {}, tensors.get, {"z" if again else "y"})
-        assert bool(found) == (not again)
+    ends = {
+        "plain": [node("mul", "y", "less", "root")],
+        "in place": [node("mul_", "y", "less", "root")],
+        "doubled": [node("mul_", "z", "less", other={"as_float": 2.0}), node("mul", "y", "less", "root")],
+        "a view": [
+            node("view", "seen", "less"),
+            node("mul_", "z", "seen", other={"as_float": 2.0}),
+            node("mul", "y", "less", "root"),
+        ],
+    }
+    found = {
+        name: bool(group_norms([*nodes, *last], {}, tensors.get, {"y"})[0]) for name, last in ends.items()
+    }
+    assert found == {"plain": True, "in place": True, "doubled": False, "a view": False}

@@ -12,7 +12,6 @@ MAPS = ((1.0, 0.3), (0.03, 0.0), (4.0, -2.0))  # deviation and mean of random ma
 NEAR = 1e-4  # how near to a normalisation what is made of such a map has to come, of its largest number
 
 
-MOST_OUTSIDE = 1e-4  # of what is added to a deviation, where a normalisation adds to the variance
 LEAST = 1e-12  # of what is added, as nothing is divided by 0
 
 
@@ -55,10 +54,10 @@ def fits(
     """The normalisations that what operators make of maps may be.
 
     added  to the variance, and to the deviation. Of the second a normalisation has the square: both are far
-           below what int8 tells apart
+           below what int8 tells apart, where the weights come to those of the file (NEAR)
     """
     slack = [added[1] / spread for spread, _ in MAPS]
-    for axis, groups in ways if added[1] <= MOST_OUTSIDE else ():
+    for axis, groups in ways:
         found = []
         count = maps[0].size // (groups or maps[0].size // maps[0].shape[axis])
         for gain in (1.0, (1 - 1 / count) ** 0.5):

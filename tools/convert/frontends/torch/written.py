@@ -121,6 +121,21 @@ def _operation(node: Node) -> Operation:
     return Operation("", node.inputs, node.outputs, lambda v: v[0])
 
 
+def _changed(nodes: Sequence[Node]) -> set[str]:
+    """Tensors that something changes in place, and what it is a view of, where others read them as well."""
+    readers = Counter(key for node in nodes for key in set(node.inputs))
+    bases = {
+        node.outputs[0]: node.inputs[0] for node in nodes if _operation(node).kind == VIEW and node.inputs
+    }
+    found = set[str]()
+    for node in nodes:
+        key = node.inputs[0] if node.inputs and node.op.endswith(IN_PLACE) else None
+        while isinstance(key, str):
+            found |= {key} if readers[key] > 1 else set()
+            key = bases.pop(key, None)
+    return found
+
+
 def group_norms(
     nodes: Sequence[Node], given: Mapping[str, Any], shape: Callable[[Any], Shape | None], results: set[str]
 ) -> tuple[dict[int, Written], list[Operation]]:
@@ -129,18 +144,15 @@ def group_norms(
     given    constants, by their names in the program
     """
     held = {name: value.value for name, value in given.items() if isinstance(value, Param)}
-    readers = Counter(key for node in nodes for key in set(node.inputs))
-    fresh = set[str]()  # what arithmetic has made, which nothing else sees
-    operations = []
+    changed, operations = _changed(nodes), []
     for node in nodes:
         op = _operation(node)
         first = next((key for key in node.inputs[:1] if isinstance(key, str)), "")
         if op.kind == VIEW and first in held:  # a constant, which no operator makes
             held[node.outputs[0]] = _seen(node, [held[first]])
             op = Operation("", (), (), op.run)
-        elif node.op.endswith(IN_PLACE) and (first not in fresh or readers[first] > 1):
+        elif changed & set(node.inputs):
             op = Operation("", op.inputs, op.outputs, op.run)
-        fresh.update(node.outputs if op.kind not in ("", VIEW) else ())
         operations.append(op)
 
     def constant(key: Any) -> np.ndarray | None:
