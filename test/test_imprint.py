@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -273,7 +274,9 @@ def test_train_looks_first_where_nothing_is_learned_yet(
     said = commanded(built.program, *words)
     assert "one look at each image first" in said and "after one look : " in said
     said = commanded(built.program, *words)
-    assert "the head stays, as the device has taken 31 steps; --imprint makes a new one first" in said
+    assert re.search(
+        r"the head stays, as the device has taken \d+ steps; --imprint makes a new one first", said
+    )
     assert "after one look" not in said
     assert "after one look" in commanded(built.program, *words, "--imprint")
     monkeypatch.setenv("MICROTRAIN_FLASH", str(tmp_path / "other"))

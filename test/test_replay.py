@@ -241,7 +241,7 @@ def test_what_diverges_begins_again_with_the_head_of_the_look(
     with Device(EmulatedPort(built.elf)) as device:
         board = new_log(device, images[0], settings)
         train(device, images[0], None, board, Silent())
-        assert device.stats()["rollbacks"] == str(log.halvings)
+        assert 2 < int(device.stats()["rollbacks"]) <= log.halvings
     assert (board.sha256, board.halvings) == (log.sha256, log.halvings)
 
 

@@ -44,7 +44,8 @@ IN_SOURCE = {
     "Error: upload failed.": "platform/builder/stm32.py",
     "PATH has no ...": "platform/platform.py",
     "diverged: back to step": "firmware/src/serial/commands_step.c",
-    "training diverged: the rate": "tools/device/session.py",
+    "training diverged, or knew less than the look: the rate": "tools/device/session.py",
+    "training knew what it learned from worse than the look did": "tools/device/session.py",
 }
 
 

@@ -27,6 +27,9 @@ from .session import (
 
 RATE_EVERY = 10  # steps between changes of a scheduled learning rate
 HALVINGS = 10  # of a rate, at most
+JUDGED = 64  # images by which a session judges itself
+ONCE = 0.9  # of what the look knows of them, where each is seen once: what is rehearsed is all known again
+WORSE, TRIES = 2, 2  # halvings at once where it knows fewer, and how often
 
 
 def evaluate(
@@ -103,21 +106,42 @@ class Session:
             self.device.replay(settings.replay)
 
     def learn_from_the_look(self) -> int:
-        """Learn from the head of a look on; where training diverges, that head is put back. It is learned
-        from again, at half the rate, where the settings say so. Returns the steps."""
-        log, kept, known = self.log, self.device.pull(), len(self.log.evaluations)
-        for log.halvings in range(HALVINGS + 1):
+        """Learn from the head of a look on; where training diverges, or knows in the end what it learned from
+        worse than the look did, that head is put back. It is learned from again, at less of the rate, where
+        the settings say so; where no rate helps, it stays. Returns the steps."""
+        log, kept, tested = self.log, self.device.pull(), len(self.log.evaluations)
+        backs_off = log.settings.backs_off
+        least, tries = self._known() * (1.0 if log.settings.rehearse else ONCE), 0
+        while True:
             done = self.learn(replace(log.settings, rate=log.settings.rate / 2**log.halvings))
-            if log.diverged is None:
+            worse = backs_off and log.diverged is None and self._known() < least
+            if log.diverged is None and not worse:
                 return done
             self.device.push(kept)
             self.begin()
-            if not log.settings.backs_off or log.halvings == HALVINGS:
-                break
+            log.gave_up = worse and tries == TRIES
+            if not backs_off or (log.diverged is not None and log.halvings >= HALVINGS):
+                return done
             log.diverged = None
             log.steps.clear()
-            del log.evaluations[known:]
-        return done
+            del log.evaluations[tested:]
+            if log.gave_up:
+                return 0
+            log.halvings += WORSE if worse else 1
+            tries += worse
+
+    def _known(self) -> int:
+        """How many of some images that it learns from the learner names rightly, as they are; 0 where nobody
+        asks, or nothing is learned."""
+        settings = self.log.settings
+        asked = settings.backs_off and (settings.epochs or settings.rehearse)
+        samples, right = spread(self.training.samples, JUDGED) if asked else (), 0
+        self.watcher.begin("asking", len(samples))
+        for sample in samples:
+            right += self.device.evaluate(self.show(sample, None), sample.label) == sample.label
+            self.watcher.advance("")
+        self.watcher.end()
+        return right
 
     def learn(self, settings: Settings) -> int:
         """A pass or several, and what is rehearsed behind them. Returns the steps."""

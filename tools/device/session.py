@@ -116,7 +116,9 @@ class Log:
 
     skipped   steps, on records too, that ended at their loss: `convert --gate`
     diverged  the step at which a guard, or the device's own, ended it
-    halvings  how often the rate was halved, since training had diverged; steps are those behind that
+    halvings  how often the rate was halved, since training had diverged, or knew what it learned from worse
+              than the look; steps are those behind that
+    gave_up   no rate helped, and the head of the look stays
     noun      of a sample, in sentences: not in the JSON
     """
 
@@ -129,6 +131,7 @@ class Log:
     skipped: int = 0
     diverged: int | None = None
     halvings: int = 0
+    gave_up: bool = False
     noun: str = ANY
 
     def running_accuracy(self) -> float:
@@ -155,6 +158,7 @@ class Log:
             "skipped": self.skipped,
             "diverged": self.diverged,
             "halvings": self.halvings,
+            "gave_up": self.gave_up,
         }
         write_json(path, document)
 
@@ -251,9 +255,12 @@ def setback(log: Log, else_back: str) -> str:
     if log.diverged:
         back = "the head of the look is back" if log.settings.imprint else else_back
         return f"diverged at step {log.diverged}: {back}; use a lower --lr"
+    if log.gave_up:
+        return "training knew what it learned from worse than the look did, at each rate: its head stays"
     if log.halvings:
         times = "once" if log.halvings == 1 else f"{log.halvings} times"
-        return f"training diverged: the rate was halved {times}, from the head of the look on"
+        said = "training diverged, or knew less than the look: the rate was halved"
+        return f"{said} {times}, from its head on"
     return ""
 
 

@@ -92,6 +92,7 @@ def of_run(plan: Blueprint, outcome: Outcome) -> dict[str, Any]:
         "skipped": log.skipped,
         "diverged": log.diverged,
         "halvings": log.halvings,
+        "gave_up": log.gave_up,
         "steps_per_second": round(outcome.pace, 1),
     }
 
