@@ -28,7 +28,7 @@ from .session import (
 RATE_EVERY = 10  # steps between changes of a scheduled learning rate
 HALVINGS = 10  # of a rate, at most
 JUDGED = 64  # images by which a session judges itself
-ONCE = 0.9  # of what the look knows of them, where each is seen once: what is rehearsed is all known again
+SLACK = 2  # fewer that it may know than the look did, by chance
 WORSE, TRIES = 2, 2  # halvings at once where it knows fewer, and how often
 
 
@@ -111,7 +111,7 @@ class Session:
         the settings say so; where no rate helps, it stays. Returns the steps."""
         log, kept, tested = self.log, self.device.pull(), len(self.log.evaluations)
         backs_off = log.settings.backs_off
-        least, tries = self._known() * (1.0 if log.settings.rehearse else ONCE), 0
+        least, tries = self._known() - SLACK, 0
         while True:
             done = self.learn(replace(log.settings, rate=log.settings.rate / 2**log.halvings))
             worse = backs_off and log.diverged is None and self._known() < least
