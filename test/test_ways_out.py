@@ -28,7 +28,7 @@ SAID = {
         lambda ys: (ys[0] - ys[0].std((1, 2), keepdim=True)).mean((2, 3))
     ),
     r"the op diff is not supported; the nearest that is: x\[..., 1:\] - x": (
-        lambda ys: torch.diff(ys[0], dim=3).mean((2, 3))
+        lambda ys: torch.diff(ys[0], dim=3, prepend=ys[0][..., :1]).mean((2, 3))
     ),
 }
 

@@ -294,20 +294,28 @@ class _Region:
         for fit in fits(maps, made, found_ways, found.centred, added):
             ends = [place for place in parts if place not in found.inside]
             homes = self._homes(Fitted(given, maps[0], parts, ends, fit))
-            if homes is not None and self._is_theirs(shape, fit.axis, fit.groups, statistics, homes):
+            rows = len(shape) == 3 and fit.axis == 1 and fit.groups == shape[1] and homes == (None, None)
+            if homes is None or (rows and self._has_weights(parts)):
+                continue
+            if self._is_theirs(fit.groups, statistics, homes):
                 last = made[0].shape
                 about = (fit.axis, fit.groups, found.centred, fit.epsilon)
                 return Written(given, *about, inside, *homes, last, fit.gain)
         return None
 
-    def _is_theirs(
-        self,
-        shape: tuple[int, ...],
-        axis: int,
-        groups: int,
-        statistics: int,
-        homes: tuple[Home | None, Home | None],
-    ) -> bool:
+    def _has_weights(self, parts: Sequence[int]) -> bool:
+        """Whether rows have weights that are not theirs, ones and zeros too.
+
+        Such rows are tokens, whose layer norms have patterns of their own.
+        """
+        behind = (place for key in self.ops[parts[-1]].outputs for place in self.network.readers.get(key, ()))
+        steps = (self.ops[place] for place in (*parts, *behind))
+        values = (
+            self.network.constants.get(key) for op in steps if op.kind in (ADD, MUL) for key in op.inputs
+        )
+        return any(value is not None and value.size > 1 for value in values)
+
+    def _is_theirs(self, groups: int, statistics: int, homes: tuple[Home | None, Home | None]) -> bool:
         """Whether nothing else knows a normalisation: pixels by themselves are known but for a scale that is
         in the factor, one over the deviation."""
         if groups or homes[0] is None:
