@@ -134,8 +134,9 @@ class Session:
         """How many of some images that it learns from the learner names rightly, as they are; 0 where nobody
         asks, or nothing is learned."""
         settings = self.log.settings
-        asked = settings.backs_off and (settings.epochs or settings.rehearse)
-        samples, right = spread(self.training.samples, JUDGED) if asked else (), 0
+        if not settings.backs_off or not (settings.epochs or settings.rehearse):
+            return 0
+        samples, right = spread(self.training.samples, JUDGED), 0
         self.watcher.begin("asking", len(samples))
         for sample in samples:
             right += self.device.evaluate(self.show(sample, None), sample.label) == sample.label

@@ -10,8 +10,6 @@ import numpy as np
 
 MAPS = ((1.0, 0.3), (0.03, 0.0), (4.0, -2.0))  # deviation and mean of random maps; the first says the weights
 NEAR = 1e-4  # how near to a normalisation what is made of such a map has to come, of its largest number
-
-
 LEAST = 1e-12  # of what is added, as nothing is divided by 0
 
 

@@ -16,7 +16,7 @@ from microtrain.convert.ops import add
 from microtrain.convert.ops.tokens import VIEWS, numbers, viewed
 
 from ..aten.groups import by_groups
-from ..operations import ADD, DEVIATION, MEAN, MUL, SQUARE, SUB, VARIANCE, VIEW, Network, Operation
+from ..operations import ADD, DEVIATION, DIV, MEAN, MUL, SQUARE, SUB, VARIANCE, VIEW, Network, Operation
 from ..written_norms import Written, written_norms
 
 Arrays = Sequence[np.ndarray]
@@ -85,7 +85,7 @@ TWO: Mapping[str, tuple[str, Callable[..., np.ndarray]]] = {
     add.ADD: (ADD, np.add),
     "sub": (SUB, np.subtract),
     "mul": (MUL, np.multiply),
-    "div": ("div", np.divide),
+    "div": (DIV, np.divide),
 }
 ONE: Mapping[str, tuple[str, Callable[[np.ndarray], Any]]] = {
     "neg": ("neg", np.negative),
@@ -121,12 +121,11 @@ def _operation(node: Node) -> Operation:
     return Operation("", node.inputs, node.outputs, lambda v: v[0])
 
 
-def _changed(nodes: Sequence[Node]) -> set[str]:
+def _changed(nodes: Sequence[Node], operations: Sequence[Operation]) -> set[str]:
     """Tensors that something changes in place, and what it is a view of, where others read them as well."""
     readers = Counter(key for node in nodes for key in set(node.inputs))
-    bases = {
-        node.outputs[0]: node.inputs[0] for node in nodes if _operation(node).kind == VIEW and node.inputs
-    }
+    views = (node for node, op in zip(nodes, operations, strict=True) if op.kind == VIEW and node.inputs)
+    bases = {node.outputs[0]: node.inputs[0] for node in views}
     found = set[str]()
     for node in nodes:
         key = node.inputs[0] if node.inputs and node.op.endswith(IN_PLACE) else None
@@ -144,16 +143,15 @@ def group_norms(
     given    constants, by their names in the program
     """
     held = {name: value.value for name, value in given.items() if isinstance(value, Param)}
-    changed, operations = _changed(nodes), []
-    for node in nodes:
-        op = _operation(node)
+    operations = [_operation(node) for node in nodes]
+    changed = _changed(nodes, operations)
+    for place, (node, op) in enumerate(zip(nodes, operations, strict=True)):
         first = next((key for key in node.inputs[:1] if isinstance(key, str)), "")
         if op.kind == VIEW and first in held:  # a constant, which no operator makes
             held[node.outputs[0]] = _seen(node, [held[first]])
-            op = Operation("", (), (), op.run)
+            operations[place] = Operation("", (), (), op.run)
         elif changed & set(node.inputs):
-            op = Operation("", op.inputs, op.outputs, op.run)
-        operations.append(op)
+            operations[place] = Operation("", op.inputs, op.outputs, op.run)
 
     def constant(key: Any) -> np.ndarray | None:
         return np.array(key.value) if isinstance(key, Number) else held.get(key)
